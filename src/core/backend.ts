@@ -1,0 +1,152 @@
+/**
+ * The contract between the core and a store.
+ *
+ * A *resource* is what a key names. A *claim* asks for some of its slots, in a first-come-first-served queue: it *holds*
+ * them as soon as every earlier live claim and it fit into the resource's limit together; until then it *waits*. An
+ * *owner* is the process (one manager in it) that makes claims. An *epoch* numbers the grants of a resource; it only grows,
+ * and a fence is made from it. A *wake-up* is what the store tells a process unasked.
+ *
+ * Every method takes one atomic step per claim on the store. A backend has no wait loops, retries of claims or logging;
+ * those live once, above it. Methods reject only when the whole request failed, with a `HoldfastError`; what is wrong with
+ * one claim is that claim's `failed` state and leaves its neighbours alone.
+ */
+import type { Clock } from './clock.js'
+import type { HoldfastError } from './errors.js'
+
+/** As many slots as there can be: what a writer takes, and the limit of a read-write lock. */
+export const ALL_SLOTS = 2 ** 31 - 1
+
+export interface Claim {
+  /** 128 random bits in hex. Whoever knows it can renew and release the claim. */
+  readonly id: string
+  readonly resource: string
+  /** How many slots it takes, out of how many. */
+  readonly take: number
+  readonly limit: number
+  readonly ttlMs: number
+  readonly type?: string
+  /** JSON text. */
+  readonly metadata?: string
+  /** Its place in the queue as the store last told it: brings back one that was passed over. */
+  place?: string
+}
+
+export type Failed = { readonly status: 'failed'; readonly error: HoldfastError }
+
+export type ClaimState =
+  | { readonly status: 'held'; readonly epoch: bigint; readonly waiting: number }
+  | ({ readonly status: 'queued'; readonly place: string } & Blocker)
+  | ({ readonly status: 'refused' } & Blocker)
+  | Failed
+
+/** What stands between a claim and its resource. */
+export interface Blocker {
+  /** Of several, the one that will be free first. None: only waiters are in the way. */
+  readonly holder: Holder | undefined
+  /** Waiters before this claim, and in all (itself not counted). */
+  readonly ahead: number
+  readonly waiting: number
+}
+
+export interface Holder {
+  /** Undefined for an outsider that does not tell, such as a plain SET NX on Redis. */
+  readonly owner: string | undefined
+  readonly heldForMs: number | undefined
+  /** Undefined if it never expires by itself. */
+  readonly expiresInMs: number | undefined
+  readonly type?: string
+  readonly metadata?: string
+}
+
+export interface Renewal {
+  readonly claim: Claim
+  /** What should be left from now on. It never shortens, unless `exact`. */
+  readonly ttlMs: number
+  readonly exact: boolean
+}
+
+export type RenewState =
+  | { readonly status: 'held'; readonly waiting: number }
+  /** Revoked: still in the way of others until it is released, but not to be renewed any more. */
+  | { readonly status: 'lost' | 'revoked' }
+  | Failed
+
+export type ReleaseState =
+  /** Unknown: not held, but the client may have sent the request twice and the first may have released it. */
+  | { readonly status: 'released' | 'not-held' | 'unknown' }
+  | Failed
+
+/** What `revoke` found: nobody, a holder that was told to let go, one whose resource was freed, or one that cannot be told. */
+export type RevokeState = 'free' | 'told' | 'freed' | 'outsider'
+
+export type WakeUp =
+  /**
+   * A claim holds. `since` is a local moment not after the store began to count its TTL; without it the time is not known
+   * and the claim has to be asked for again. `waiting` is how many wait behind it.
+   */
+  | {
+      readonly kind: 'granted'
+      readonly resource: string
+      readonly claimId: string
+      readonly epoch: bigint
+      readonly since: number | undefined
+      readonly waiting: number
+    }
+  /** A held claim has been revoked. */
+  | { readonly kind: 'revoked'; readonly resource: string; readonly claimId: string }
+  /** Wake-ups may have been lost: everything that waits asks again. */
+  | { readonly kind: 'look' }
+
+/** A resource as it is now; expired claims are not in it. */
+export interface ResourceState {
+  readonly key: string
+  readonly limit: number
+  readonly holders: readonly (Holder & { readonly take: number; readonly epoch: bigint | undefined })[]
+  readonly waiters: readonly { readonly owner: string; readonly take: number }[]
+}
+
+export interface Traits {
+  /** First come, first served. */
+  readonly fair: boolean
+  /** Whether a grant is told at once, or found out by asking. */
+  readonly wakes: 'push' | 'poll'
+  readonly minTtlMs: number
+  /** Whether limits other than 1 are served. */
+  readonly counted: boolean
+  /** A process that waits asks at least this often, or it counts as gone. Infinity: no need. */
+  readonly heartbeatMs: number
+}
+
+/** For whom a backend is opened: one manager. */
+export interface Scope {
+  readonly prefix: string
+  /** Unique: no other process, and no other manager in this one, has it. */
+  readonly owner: string
+  readonly clock: Clock
+  wake(wakeUp: WakeUp): void
+  /** Something an operator should know, such as a store that may evict locks. */
+  warn(warning: string): void
+}
+
+/** What `redisBackend(client)` and the like give. One factory can serve several managers. */
+export type BackendFactory = (scope: Scope) => Backend
+
+export interface Backend {
+  readonly name: string
+  readonly traits: Traits
+  /** Whether the store is there and fit for locks; `connect` asks it first. */
+  ready(): Promise<void>
+  /**
+   * Idempotent by claim id: asked again it reports the state, and a claim that holds has its full TTL again (so a reply lost
+   * on the way is safe to ask for again). With `leave`, a claim that cannot hold at once leaves no trace.
+   */
+  claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]>
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]>
+  /** Also withdraws a claim that waits. The same step hands the resource to whoever is next. */
+  release(claims: readonly Claim[]): Promise<readonly ReleaseState[]>
+  /** Takes a resource from whoever holds it: told first, or freed now. */
+  revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState>
+  inspect(prefix: string): AsyncIterable<ResourceState>
+  /** Stops listening. Closes only what it opened itself. */
+  close(): Promise<void>
+}
