@@ -1,0 +1,61 @@
+/**
+ * Callers' abort signals, and our own.
+ */
+
+const shared = new WeakMap<AbortSignal, { readonly listeners: Set<() => void>; stop(): void }>()
+
+/**
+ * Calls `listener` when `signal` aborts; the result takes that back. However many locks share a caller's signal, it
+ * carries one event listener of ours: Node warns of a leak from the eleventh on.
+ */
+export function onAbort(signal: AbortSignal, listener: () => void): () => void {
+  const entry = shared.get(signal) ?? share(signal)
+  entry.listeners.add(listener)
+  return () => {
+    if (!entry.listeners.delete(listener) || entry.listeners.size > 0) return
+    entry.stop()
+  }
+}
+
+function share(signal: AbortSignal) {
+  const listeners = new Set<() => void>()
+  const tellAll = () => {
+    shared.delete(signal)
+    for (const listener of listeners) listener()
+  }
+  const stop = () => {
+    shared.delete(signal)
+    signal.removeEventListener('abort', tellAll)
+  }
+  signal.addEventListener('abort', tellAll, { once: true })
+  const entry = { listeners, stop }
+  shared.set(signal, entry)
+  return entry
+}
+
+/**
+ * A controller whose signal tells the truth even when the event loop has been blocked: timers fire too late for that, so
+ * reading `aborted`, `reason` or calling `throwIfAborted()` looks first. `look` aborts the controller if it has to.
+ */
+export function truthfulController(look: () => void): AbortController {
+  const controller = new AbortController()
+  const { signal } = controller
+  const read = <K extends 'aborted' | 'reason'>(property: K) => ({
+    configurable: true,
+    get: (): AbortSignal[K] => {
+      look()
+      return Reflect.get(AbortSignal.prototype, property, signal) as AbortSignal[K]
+    },
+  })
+  Object.defineProperties(signal, {
+    aborted: read('aborted'),
+    reason: read('reason'),
+    throwIfAborted: {
+      configurable: true,
+      value: () => {
+        if (signal.aborted) throw signal.reason
+      },
+    },
+  })
+  return controller
+}

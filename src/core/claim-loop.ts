@@ -1,0 +1,257 @@
+/**
+ * One claim on its way to the resource: the only wait loop in the code.
+ *
+ *   asking  → a request is on its way
+ *   queued  → the claim has a place on the store; the loop sleeps until a wake-up, the moment the blocker could expire, its
+ *             heartbeat, or the caller's deadline or abort
+ *   backing → the store failed; asked again after a pause
+ *   done    → held, refused, failed or cancelled
+ *
+ *   asking → queued → asking → … → done;  asking → backing → asking
+ *
+ * Asking is idempotent by claim id, so it is the cure for everything: a lost reply, a lost wake-up, a grant whose time is not
+ * known, a place that was passed over. A grant is accepted in every state but `done`: a push can overtake the reply.
+ * Leaving by any other way than `held` withdraws the claim behind the caller's back, after the requests still on their way
+ * (a withdrawal that overtakes its claim would leave a claim that nobody wants).
+ */
+import { onAbort } from './abort.js'
+import { ANSWER_MS, asHoldfastError, noAnswer } from './answer.js'
+import type { Backend, Blocker, Claim, ClaimState } from './backend.js'
+import type { Clock, Timer } from './clock.js'
+import { deadlineOf, isTooShort, marginMs } from './deadline.js'
+import { BackendError, type HoldfastError } from './errors.js'
+
+export interface Patience {
+  /** 0 is one try; Infinity waits without limit. */
+  readonly waitMs: number
+  /** How often to look where neither a wake-up nor an expiry will come. */
+  readonly retryMs: number
+  /** Cancels the wait. */
+  readonly signal: AbortSignal | undefined
+}
+
+export interface Grant {
+  readonly epoch: bigint
+  readonly deadline: number
+  /** Requests of this claim still on their way; a release has to come after them. */
+  readonly unanswered: Promise<unknown> | undefined
+}
+
+/** What a loop needs from the process around it. */
+export interface Surroundings {
+  readonly backend: Backend
+  readonly clock: Clock
+  /** The claim got its place in the store's queue; called once. */
+  queued(loop: ClaimLoop, blocker: Blocker): void
+  /** Whether this is the first of its process to wait for the resource: that one keeps all of them alive on the store. */
+  isFirst(loop: ClaimLoop): boolean
+  /** The store could not be asked; it will be asked again. */
+  failed(loop: ClaimLoop, error: HoldfastError): void
+  /** The loop is over; called once, before the outcome. */
+  done(loop: ClaimLoop): void
+  /** Frees the claim in the background, after `unanswered`. */
+  withdraw(claim: Claim, unanswered: Promise<unknown> | undefined): void
+}
+
+/** Told at the very moment, so that nothing can come between the end of the wait and what follows from it. */
+export interface Outcome {
+  held(grant: Grant): void
+  refused(blocker: Blocker | undefined): void
+  failed(reason: unknown): void
+}
+
+/** Past the blocker's expiry: the store counts whole milliseconds. */
+const AFTER_EXPIRY_MS = 3
+/** Those further back look later, so that an expiry brings one request and not a herd. */
+const SPREAD_MS = 20
+const MAX_SPREAD_MS = 500
+const MAX_BACK_OFF_MS = 1_000
+const MAX_LATE_REPLIES = 3
+
+export class ClaimLoop {
+  readonly claim: Claim
+  readonly #around: Surroundings
+  readonly #patience: Patience
+  readonly #outcome: Outcome
+  readonly #startedAt: number
+  #state: 'asking' | 'queued' | 'backing' | 'done' = 'asking'
+  #timer: Timer | undefined
+  #waitTimer: Timer | undefined
+  #ignoreSignal: (() => void) | undefined
+  #unanswered: Promise<unknown> | undefined
+  /** Something happened while a request was on its way: its reply may be older than that. */
+  #lookAgain = false
+  #blocker: Blocker | undefined
+  #hasPlace = false
+  #error: HoldfastError | undefined
+  #failures = 0
+  #lateReplies = 0
+
+  constructor(claim: Claim, patience: Patience, around: Surroundings, outcome: Outcome) {
+    this.claim = claim
+    this.#patience = patience
+    this.#around = around
+    this.#outcome = outcome
+    this.#startedAt = around.clock.now()
+  }
+
+  start(): void {
+    const { waitMs, signal } = this.#patience
+    if (waitMs > 0 && waitMs < Infinity) this.#waitTimer = this.#around.clock.timer(waitMs, () => this.#waitIsOver(), 'awaited')
+    if (signal) this.#ignoreSignal = onAbort(signal, () => this.cancel(signal.reason))
+    this.#ask()
+  }
+
+  /** The store says that the claim holds. */
+  granted(epoch: bigint, since: number | undefined): void {
+    if (this.#state === 'done') return
+    if (since === undefined) this.look()
+    else this.#held(epoch, since, this.#around.clock.now(), () => this.look())
+  }
+
+  /** Something may have changed on the store. */
+  look(): void {
+    if (this.#state === 'asking') this.#lookAgain = true
+    else if (this.#state !== 'done') this.#ask()
+  }
+
+  /** Those before it in this process have left: from now on its heartbeat counts. */
+  beFirst(): void {
+    if (this.#state === 'queued') this.#sleep()
+  }
+
+  cancel(reason: unknown): void {
+    this.#fail(reason, true)
+  }
+
+  #ask(): void {
+    this.#state = 'asking'
+    this.#lookAgain = false
+    const { backend, clock } = this.#around
+    const sentAt = clock.now()
+    this.#setTimer(ANSWER_MS, () => this.#failedToAsk(noAnswer(backend.name)))
+    const request = backend.claim([this.claim], this.#patience.waitMs === 0 ? 'leave' : 'queue').then(
+      ([state]) => {
+        this.#answered(request)
+        if (this.#state === 'done') return
+        this.#state = 'queued'
+        this.#heard(state!, sentAt)
+      },
+      (error: unknown) => {
+        this.#answered(request)
+        // One that was given up as overdue has been counted already.
+        if (this.#state === 'asking') this.#failedToAsk(asHoldfastError(error, backend.name))
+      },
+    )
+    this.#unanswered = this.#unanswered ? Promise.all([this.#unanswered, request]) : request
+  }
+
+  #answered(request: Promise<unknown>): void {
+    if (this.#unanswered === request) this.#unanswered = undefined
+  }
+
+  #heard(state: ClaimState, sentAt: number): void {
+    switch (state.status) {
+      case 'held':
+        this.#held(state.epoch, sentAt, this.#around.clock.now(), () => this.#lateReply())
+        break
+      case 'refused':
+        if (this.#finish()) this.#outcome.refused(state)
+        break
+      case 'failed':
+        this.#failedToAsk(state.error)
+        break
+      case 'queued':
+        this.claim.place = state.place
+        this.#blocker = state
+        this.#failures = 0
+        this.#lateReplies = 0
+        if (!this.#hasPlace) {
+          this.#hasPlace = true
+          this.#around.queued(this, state)
+        }
+        if (this.#lookAgain) this.#ask()
+        else this.#sleep()
+    }
+  }
+
+  #held(epoch: bigint, since: number, receivedAt: number, tooLate: () => void): void {
+    const { ttlMs } = this.claim
+    // No grant lasts longer than a TTL from now, even if the store's clock was set forward since we compared ours with it.
+    const deadline = Math.min(deadlineOf(since, ttlMs), receivedAt + ttlMs - marginMs(ttlMs))
+    if (isTooShort(deadline - receivedAt, ttlMs)) tooLate()
+    else if (this.#finish()) this.#outcome.held({ epoch, deadline, unanswered: this.#unanswered })
+  }
+
+  /** Asking again gives the claim its full TTL. If that is always late too, nobody would ever get to work. */
+  #lateReply(): void {
+    if (++this.#lateReplies < MAX_LATE_REPLIES) return this.#ask()
+    const message = `Answers from ${this.#around.backend.name} take longer than 80 % of ttlMs (${this.claim.ttlMs}): a longer TTL is needed.`
+    this.#fail(new BackendError(message, { transient: true }), true)
+  }
+
+  #sleep(): void {
+    this.#state = 'queued'
+    const { backend } = this.#around
+    const { holder, ahead } = this.#blocker!
+    let ms = this.#around.isFirst(this) ? backend.traits.heartbeatMs : Infinity
+    if (holder?.expiresInMs !== undefined) {
+      ms = Math.min(ms, holder.expiresInMs + AFTER_EXPIRY_MS + Math.min(ahead * SPREAD_MS, MAX_SPREAD_MS))
+    }
+    // Nobody tells us when an outsider lets go.
+    if (!holder || (holder.owner === undefined && ahead === 0)) ms = Math.min(ms, this.#patience.retryMs)
+    if (ms === Infinity) this.#timer?.cancel()
+    else this.#setTimer(ms, () => this.#ask())
+  }
+
+  /** Before the first answer patience is short, so that a wrong address is noticed; after it, outages are waited out. */
+  #failedToAsk(error: HoldfastError): void {
+    this.#error = error
+    const { clock } = this.#around
+    const transient = error instanceof BackendError && error.transient
+    const answeredBefore = this.#blocker !== undefined
+    const patient = answeredBefore || clock.now() - this.#startedAt < ANSWER_MS
+    if (!transient || !patient || this.#patience.waitMs === 0) {
+      this.#fail(error, transient || answeredBefore)
+      return
+    }
+    this.#around.failed(this, error)
+    this.#state = 'backing'
+    const backOff = Math.min(MAX_BACK_OFF_MS, this.#patience.retryMs * 2 ** this.#failures++)
+    this.#setTimer(backOff * (0.5 + Math.random() / 2), () => this.#ask())
+  }
+
+  #waitIsOver(): void {
+    if (this.#blocker === undefined && this.#error) {
+      this.#fail(this.#error, true)
+    } else if (this.#finish()) {
+      this.#withdraw()
+      this.#outcome.refused(this.#blocker)
+    }
+  }
+
+  #fail(reason: unknown, mayBeOnStore: boolean): void {
+    if (!this.#finish()) return
+    if (mayBeOnStore) this.#withdraw()
+    this.#outcome.failed(reason)
+  }
+
+  #finish(): boolean {
+    if (this.#state === 'done') return false
+    this.#state = 'done'
+    this.#timer?.cancel()
+    this.#waitTimer?.cancel()
+    this.#ignoreSignal?.()
+    this.#around.done(this)
+    return true
+  }
+
+  #withdraw(): void {
+    this.#around.withdraw(this.claim, this.#unanswered)
+  }
+
+  #setTimer(ms: number, task: () => void): void {
+    this.#timer?.cancel()
+    this.#timer = this.#around.clock.timer(ms, task, 'awaited')
+  }
+}

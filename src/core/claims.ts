@@ -1,0 +1,211 @@
+/**
+ * All the claims of one manager on one backend: makes them, brings each to its resource through a claim loop, keeps what is
+ * held, and passes wake-ups on to whom they concern. Locks, semaphores and the rest differ in what their claims take.
+ */
+import { randomFillSync } from 'node:crypto'
+import { answered, answeredOne } from './answer.js'
+import type { Backend, BackendFactory, Blocker, Claim, ResourceState, RevokeState, WakeUp } from './backend.js'
+import { ClaimLoop, type Grant, type Patience } from './claim-loop.js'
+import type { Clock } from './clock.js'
+import { deadlineOf } from './deadline.js'
+import { ManagerClosedError, OwnershipLostError, type HoldfastError } from './errors.js'
+import { Events } from './events.js'
+import { Hold, type HoldTerms } from './hold.js'
+import { Keeper } from './keeper.js'
+import { LocalQueue } from './local-queue.js'
+import { Withdrawals } from './withdrawals.js'
+
+export interface ClaimRequest extends Patience, HoldTerms {
+  readonly resource: string
+  readonly take: number
+  readonly limit: number
+  readonly ttlMs: number
+  readonly type: string | undefined
+  readonly metadata: string | undefined
+}
+
+export interface Refusal {
+  readonly blocker: Blocker | undefined
+  readonly waitedMs: number
+}
+
+export class Claims {
+  readonly owner: string
+  readonly backend: Backend
+  readonly events: Events
+  readonly clock: Clock
+  readonly keeper: Keeper
+  readonly #withdrawals: Withdrawals
+  readonly #loops = new Map<string, ClaimLoop>()
+  readonly #queues = new Map<string, LocalQueue>()
+  readonly #onEnded: (hold: Hold) => void
+  #closing: Promise<void> | undefined
+
+  constructor(factory: BackendFactory, scope: { prefix: string; owner: string; clock: Clock }, onEnded: (hold: Hold) => void) {
+    const { prefix, owner, clock } = scope
+    this.owner = owner
+    this.clock = clock
+    this.#onEnded = onEnded
+    this.backend = factory({
+      prefix,
+      owner,
+      clock,
+      wake: (wakeUp) => this.#wake(wakeUp),
+      warn: (warning) => this.events.warn(warning),
+    })
+    this.events = new Events({ owner, prefix, backend: this.backend.name })
+    this.keeper = new Keeper(this.backend, clock, this.events)
+    this.#withdrawals = new Withdrawals(this.backend, clock, this.events)
+  }
+
+  /** The hold, or why there is none within `waitMs`. */
+  acquire(request: ClaimRequest): Promise<Hold | Refusal> {
+    return new Promise((resolve, reject) => {
+      this.assertOpen()
+      request.signal?.throwIfAborted()
+      const askedAt = this.clock.now()
+      const claim = this.#newClaim(request)
+      const loop = new ClaimLoop(claim, request, this, {
+        held: (grant) => resolve(this.#hold(claim, grant, 0, request, this.clock.now() - askedAt)),
+        refused: (blocker) => {
+          const waitedMs = this.clock.now() - askedAt
+          this.events.emit('refused', claim.resource, { blocker, waitedMs })
+          resolve({ blocker, waitedMs })
+        },
+        failed: reject,
+      })
+      this.#loops.set(claim.id, loop)
+      loop.start()
+    })
+  }
+
+  /** Takes up a hold that another process gave away. */
+  async adopt(claim: Claim, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+    this.assertOpen()
+    const sentAt = this.clock.now()
+    const renewal = { claim, ttlMs: claim.ttlMs, exact: false }
+    const state = await answeredOne(this.backend.renew([renewal]), this.clock, this.backend.name)
+    if (state.status === 'failed') throw state.error
+    const deadline = deadlineOf(sentAt, claim.ttlMs)
+    if (state.status !== 'held' || this.clock.now() >= deadline) {
+      throw new OwnershipLostError(claim.resource, 'it ended before it was adopted')
+    }
+    this.assertOpen()
+    return this.#hold(claim, { epoch, deadline, unanswered: undefined }, turn, terms, 0)
+  }
+
+  async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
+    this.assertOpen()
+    return answered(this.backend.revoke(resource, when), this.clock, this.backend.name)
+  }
+
+  inspect(prefix: string): AsyncIterable<ResourceState> {
+    this.assertOpen()
+    return this.backend.inspect(prefix)
+  }
+
+  assertOpen(): void {
+    if (this.#closing) throw new ManagerClosedError()
+  }
+
+  /** Tells everybody first, then frees everything held and queued. */
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close())
+  }
+
+  async #close(): Promise<void> {
+    const holds = this.keeper.all()
+    for (const hold of holds) hold.closing()
+    for (const loop of this.#loops.values()) loop.cancel(new ManagerClosedError())
+    await Promise.allSettled(holds.map((hold) => hold.release()))
+    this.keeper.stop()
+    await this.#withdrawals.close()
+    await this.backend.close()
+  }
+
+  #hold(claim: Claim, grant: Grant, turn: number, terms: HoldTerms, waitedMs: number): Hold {
+    const hold = new Hold(claim, grant, turn, terms, this)
+    this.events.emit('acquired', claim.resource, { fence: hold.fence, ttlMs: claim.ttlMs, waitedMs })
+    return hold
+  }
+
+  #newClaim({ resource, take, limit, ttlMs, type, metadata }: ClaimRequest): Claim {
+    return {
+      id: newId(),
+      resource,
+      take,
+      limit,
+      ttlMs: Math.max(ttlMs, this.backend.traits.minTtlMs),
+      ...(type === undefined ? undefined : { type }),
+      ...(metadata === undefined ? undefined : { metadata }),
+    }
+  }
+
+  #wake(wakeUp: WakeUp): void {
+    switch (wakeUp.kind) {
+      case 'granted': {
+        const loop = this.#loops.get(wakeUp.claimId)
+        if (loop) loop.granted(wakeUp.epoch, wakeUp.since)
+        else if (!this.keeper.get(wakeUp.claimId)) this.#unwanted(wakeUp.resource, wakeUp.claimId)
+        break
+      }
+      case 'revoked':
+        this.keeper.get(wakeUp.claimId)?.lose('it was revoked')
+        break
+      case 'look':
+        for (const loop of this.#loops.values()) loop.look()
+    }
+  }
+
+  /** A claim whose wait has ended was granted after all, such as one that was on its way for very long. */
+  #unwanted(resource: string, id: string): void {
+    this.withdraw({ id, resource, take: 1, limit: 1, ttlMs: this.backend.traits.minTtlMs })
+  }
+
+  // What claim loops and holds need from here.
+
+  queued(loop: ClaimLoop, blocker: Blocker): void {
+    const { resource } = loop.claim
+    let queue = this.#queues.get(resource)
+    if (!queue) this.#queues.set(resource, (queue = new LocalQueue()))
+    queue.join(loop)
+    this.events.emit('waiting', resource, { blocker })
+  }
+
+  isFirst(loop: ClaimLoop): boolean {
+    return this.#queues.get(loop.claim.resource)?.first === loop
+  }
+
+  done(loop: ClaimLoop): void {
+    const { id, resource } = loop.claim
+    this.#loops.delete(id)
+    const queue = this.#queues.get(resource)
+    if (!queue) return
+    queue.leave(loop)
+    if (queue.isEmpty) this.#queues.delete(resource)
+  }
+
+  withdraw(claim: Claim, unanswered?: Promise<unknown>): void {
+    this.#withdrawals.start(claim, unanswered)
+  }
+
+  failed(loop: ClaimLoop, error: HoldfastError): void {
+    this.events.emit('claim-failed', loop.claim.resource, { error })
+  }
+
+  ended(hold: Hold): void {
+    this.#onEnded(hold)
+  }
+}
+
+const pool = Buffer.alloc(16 * 256)
+let used = pool.length
+
+/** 128 random bits; drawn in bulk, which is many times cheaper than one by one. */
+function newId(): string {
+  if (used === pool.length) {
+    randomFillSync(pool)
+    used = 0
+  }
+  return pool.toString('hex', used, (used += 16))
+}

@@ -1,0 +1,112 @@
+/**
+ * Keeps everything that a manager holds: one timer and one renewal loop for all of it, in batched requests.
+ *
+ * Loss is decided here, from the local deadline alone, and never waits for a reply: a reply can only move the deadline.
+ */
+import { asHoldfastError } from './answer.js'
+import type { Backend, RenewState } from './backend.js'
+import type { Clock, Timer } from './clock.js'
+import type { Events } from './events.js'
+import type { Hold } from './hold.js'
+
+const MAX_BATCH = 1_000
+const MIN_RETRY_MS = 20
+
+export class Keeper {
+  readonly #backend: Backend
+  readonly #clock: Clock
+  readonly #events: Events
+  readonly #holds = new Map<string, Hold>()
+  #timer: Timer | undefined
+  #timerAt = Infinity
+
+  constructor(backend: Backend, clock: Clock, events: Events) {
+    this.#backend = backend
+    this.#clock = clock
+    this.#events = events
+  }
+
+  get(claimId: string): Hold | undefined {
+    return this.#holds.get(claimId)
+  }
+
+  all(): readonly Hold[] {
+    return [...this.#holds.values()]
+  }
+
+  add(hold: Hold): void {
+    this.#holds.set(hold.claim.id, hold)
+    this.schedule(hold.dueAt())
+  }
+
+  /** The timer is left alone: it finds out by itself that there is less to do. */
+  remove(hold: Hold): void {
+    this.#holds.delete(hold.claim.id)
+  }
+
+  /** Makes sure that the keeper looks at `at`. */
+  schedule(at: number): void {
+    if (at >= this.#timerAt) return
+    this.#timer?.cancel()
+    this.#timerAt = at
+    this.#timer = this.#clock.timer(at - this.#clock.now(), () => this.#beat(), 'background')
+  }
+
+  stop(): void {
+    this.#timer?.cancel()
+    this.#timerAt = Infinity
+  }
+
+  #beat(): void {
+    this.#timerAt = Infinity
+    const now = this.#clock.now()
+    const due: Hold[] = []
+    let next = Infinity
+    for (const hold of this.#holds.values()) {
+      hold.look()
+      if (!hold.isKept) continue
+      if (hold.isDue(now)) {
+        hold.renewalSent(now)
+        due.push(hold)
+      }
+      next = Math.min(next, hold.dueAt())
+    }
+    if (next < Infinity) this.schedule(next)
+    for (let i = 0; i < due.length; i += MAX_BATCH) this.#renew(due.slice(i, i + MAX_BATCH), now)
+  }
+
+  #renew(holds: readonly Hold[], sentAt: number): void {
+    const terms = holds.map((hold) => hold.terms)
+    const renewals = holds.map((hold) => ({ claim: hold.claim, ttlMs: hold.ttlMs, exact: false }))
+    this.#backend.renew(renewals).then(
+      (states) => holds.forEach((hold, i) => this.#renewed(hold, states[i]!, sentAt, terms[i]!)),
+      (error: unknown) => {
+        const failed = { status: 'failed', error: asHoldfastError(error, this.#backend.name) } as const
+        holds.forEach((hold, i) => this.#renewed(hold, failed, sentAt, terms[i]!))
+      },
+    )
+  }
+
+  #renewed(hold: Hold, state: RenewState, sentAt: number, terms: number): void {
+    if (!hold.isKept) return
+    switch (state.status) {
+      case 'held':
+        hold.renewed(sentAt, terms)
+        break
+      case 'lost':
+        hold.lose('it expired or was taken away')
+        break
+      case 'revoked':
+        hold.lose('it was revoked')
+        break
+      case 'failed': {
+        const now = this.#clock.now()
+        const { key, fence } = hold
+        const remainingMs = hold.endsAt - now
+        this.#events.emit('renew-failed', key, { fence, remainingMs, error: state.error })
+        hold.renewAgainAt(now + Math.max(MIN_RETRY_MS, remainingMs / 5))
+        this.schedule(hold.dueAt())
+      }
+    }
+  }
+}

@@ -1,0 +1,181 @@
+/** What can be asked for, and its checks: bad input is refused before any request. */
+import { ConfigurationError, InvalidTtlError } from './errors.js'
+import type { Logger } from './logger.js'
+
+export interface ManagerOptions {
+  /** Namespace of everything on the store. Default: `holdfast`. */
+  readonly prefix?: string
+  /** How long a lock lives without renewal. Default: 10,000. */
+  readonly ttlMs?: number
+  /** How long to wait for a lock. Default: without limit for `lock` and `withLock`, 0 for `tryLock`. */
+  readonly waitMs?: number
+  /** How often to look where the store gives no notice. Default: 50. */
+  readonly retryMs?: number
+  /** Who holds a lock, as others see it. Default: host name and process id. A unique suffix is added. */
+  readonly owner?: string
+  /** Gets a line for each lock acquired, released or lost, and for renewals that fail. */
+  readonly logger?: Logger
+}
+
+export type JsonValue = null | boolean | number | string | readonly JsonValue[] | { readonly [name: string]: JsonValue }
+
+export interface LockOptions {
+  /** How long the lock lives without renewal: if this process dies, others get it after that. */
+  readonly ttlMs?: number
+  /** How long to wait for it; 0 is one try. */
+  readonly waitMs?: number
+  /** How often to look where the store gives no notice. */
+  readonly retryMs?: number
+  /** Whether the lock is renewed for as long as it is held. Default: true. */
+  readonly autoRenew?: boolean
+  /** Default: a third of the TTL. */
+  readonly renewEveryMs?: number
+  /** The lock is given up after this long, renewed or not. */
+  readonly maxHoldMs?: number
+  /** Whether the callback chain that holds the key may enter again. Default: false. */
+  readonly reentrant?: boolean
+  /** `strict`: first come, first served over all processes. `bounded`: a process may serve its own waiters in bounded turns. */
+  readonly fairness?: 'bounded' | 'strict'
+  /** Cancels the wait. In callback forms it also aborts the lock's signal. */
+  readonly signal?: AbortSignal
+  /** What kind of work this is, for those who look. */
+  readonly type?: string
+  /** Anything, for those who look; at most 4,096 bytes of JSON. */
+  readonly metadata?: JsonValue
+}
+
+/** Options of one call with every default filled in. */
+export interface ResolvedLockOptions {
+  readonly ttlMs: number
+  readonly waitMs: number
+  readonly retryMs: number
+  readonly autoRenew: boolean
+  readonly renewEveryMs: number | undefined
+  readonly maxHoldMs: number | undefined
+  readonly reentrant: boolean
+  readonly signal: AbortSignal | undefined
+  readonly type: string | undefined
+  readonly metadata: string | undefined
+}
+
+export interface ManagerDefaults {
+  readonly ttlMs: number
+  readonly waitMs: number | undefined
+  readonly retryMs: number
+}
+
+export const MIN_TTL_MS = 100
+const MAX_MS = 2 ** 31 - 1
+const MAX_METADATA_BYTES = 4_096
+const MAX_TYPE_BYTES = 128
+
+const OPTION_NAMES: ReadonlySet<string> = new Set<keyof LockOptions>([
+  'ttlMs',
+  'waitMs',
+  'retryMs',
+  'autoRenew',
+  'renewEveryMs',
+  'maxHoldMs',
+  'reentrant',
+  'fairness',
+  'signal',
+  'type',
+  'metadata',
+])
+
+export function resolveDefaults(options: ManagerOptions): ManagerDefaults {
+  const { ttlMs = 10_000, waitMs, retryMs = 50 } = options
+  checkTtl(ttlMs)
+  if (waitMs !== undefined) checkWait(waitMs)
+  checkSpan('retryMs', retryMs)
+  return { ttlMs, waitMs, retryMs }
+}
+
+export function resolveLockOptions(options: LockOptions, defaults: ManagerDefaults, defaultWaitMs: number): ResolvedLockOptions {
+  if (typeof options !== 'object' || options === null) throw new ConfigurationError(`Lock options are an object, not ${String(options)}.`)
+  for (const name of Object.keys(options)) {
+    if (!OPTION_NAMES.has(name)) throw new ConfigurationError(`There is no lock option "${name}". There are: ${[...OPTION_NAMES].join(', ')}.`)
+  }
+  const { ttlMs = defaults.ttlMs, waitMs = defaultWaitMs, retryMs = defaults.retryMs, autoRenew = true, reentrant = false } = options
+  const { renewEveryMs, maxHoldMs, signal, type, metadata, fairness = 'bounded' } = options
+  checkTtl(ttlMs)
+  checkWait(waitMs)
+  checkSpan('retryMs', retryMs)
+  checkFlag('autoRenew', autoRenew)
+  checkFlag('reentrant', reentrant)
+  if (renewEveryMs !== undefined) checkSpan('renewEveryMs', renewEveryMs)
+  if (renewEveryMs !== undefined && renewEveryMs >= ttlMs) {
+    throw new ConfigurationError(`renewEveryMs (${renewEveryMs}) must be less than ttlMs (${ttlMs}), or the lock ends before it is renewed.`)
+  }
+  if (maxHoldMs !== undefined) checkSpan('maxHoldMs', maxHoldMs)
+  if (fairness !== 'bounded' && fairness !== 'strict') {
+    throw new ConfigurationError(`fairness is 'bounded' or 'strict', not ${JSON.stringify(fairness)}.`)
+  }
+  if (signal !== undefined && !(signal instanceof AbortSignal)) throw new ConfigurationError('signal must be an AbortSignal.')
+  if (type !== undefined && (typeof type !== 'string' || Buffer.byteLength(type) > MAX_TYPE_BYTES)) {
+    throw new ConfigurationError(`type is a string of at most ${MAX_TYPE_BYTES} bytes.`)
+  }
+  return {
+    ttlMs,
+    waitMs,
+    retryMs,
+    autoRenew,
+    renewEveryMs,
+    maxHoldMs,
+    reentrant,
+    signal,
+    type,
+    metadata: metadata === undefined ? undefined : encodeMetadata(metadata),
+  }
+}
+
+export function checkTtl(ttlMs: unknown): asserts ttlMs is number {
+  if (typeof ttlMs !== 'number' || !Number.isSafeInteger(ttlMs)) {
+    throw new InvalidTtlError(`ttlMs is a whole number of milliseconds, not ${String(ttlMs)}.`)
+  }
+  if (ttlMs < MIN_TTL_MS) throw new InvalidTtlError(`ttlMs must be at least ${MIN_TTL_MS}, not ${ttlMs}: a shorter hold ends before anyone could work.`)
+  if (ttlMs > MAX_MS) throw new InvalidTtlError(`ttlMs must be at most ${MAX_MS} (24 days), not ${ttlMs}.`)
+}
+
+export function checkPrefix(prefix: unknown): asserts prefix is string {
+  if (typeof prefix !== 'string' || !/^[^\p{Cc}\p{Surrogate}]+$/u.test(prefix) || Buffer.byteLength(prefix) > 128) {
+    throw new ConfigurationError('prefix is a string of 1 to 128 bytes without control characters.')
+  }
+}
+
+export function checkOwner(owner: unknown): asserts owner is string {
+  if (typeof owner !== 'string' || !/^[^\p{Cc}\p{Surrogate}]+$/u.test(owner) || Buffer.byteLength(owner) > 128) {
+    throw new ConfigurationError('owner is a string of 1 to 128 bytes without control characters.')
+  }
+}
+
+function checkWait(waitMs: unknown): void {
+  if (waitMs === Infinity) return
+  if (typeof waitMs !== 'number' || !(waitMs >= 0 && waitMs <= MAX_MS)) {
+    throw new ConfigurationError(`waitMs is a number of milliseconds from 0 to ${MAX_MS}, or Infinity, not ${String(waitMs)}.`)
+  }
+}
+
+function checkSpan(name: string, ms: unknown): void {
+  if (typeof ms !== 'number' || !(ms >= 1 && ms <= MAX_MS)) {
+    throw new ConfigurationError(`${name} is a number of milliseconds from 1 to ${MAX_MS}, not ${String(ms)}.`)
+  }
+}
+
+function checkFlag(name: string, flag: unknown): void {
+  if (typeof flag !== 'boolean') throw new ConfigurationError(`${name} is true or false, not ${String(flag)}.`)
+}
+
+function encodeMetadata(metadata: JsonValue): string {
+  let json: string | undefined
+  try {
+    json = JSON.stringify(metadata)
+  } catch (error) {
+    throw new ConfigurationError('metadata cannot be written as JSON.', { cause: error })
+  }
+  if (json === undefined) throw new ConfigurationError(`metadata must be a JSON value, not a ${typeof metadata}.`)
+  if (Buffer.byteLength(json) > MAX_METADATA_BYTES) {
+    throw new ConfigurationError(`metadata has at most ${MAX_METADATA_BYTES} bytes of JSON; this has ${Buffer.byteLength(json)}.`)
+  }
+  return json
+}
