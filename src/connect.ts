@@ -1,0 +1,69 @@
+/** From a URL to a manager: loads the backend's driver and checks the server. */
+import type { BackendFactory } from './core/backend.js'
+import { ConfigurationError, ConnectorError } from './core/errors.js'
+import { createLocks, type LockManager } from './lock-manager.js'
+import type { ManagerOptions } from './core/options.js'
+
+export interface ConnectOptions extends ManagerOptions {
+  /** How long the server may take to answer. Default: 5,000. */
+  readonly connectTimeoutMs?: number
+}
+
+type Loader = (url: URL, connectTimeoutMs: number) => Promise<BackendFactory>
+
+const redis: Loader = async (url, timeoutMs) => (await import('./backends/redis/index.js')).redisFromUrl(url, timeoutMs)
+
+const LOADERS: Readonly<Record<string, Loader>> = {
+  'memory:': async () => (await import('./backends/memory/index.js')).memoryBackend(),
+  'redis:': redis,
+  'rediss:': redis,
+}
+
+const PLANNED = ['sqlite:', 'etcd:', 'etcds:', 'postgres:', 'postgresql:', 'mysql:', 'mariadb:']
+
+/**
+ * Connects to a store: a URL, or a backend made from your own client. Without a target, the environment variable
+ * HOLDFAST_URL says where.
+ */
+export async function connect(target?: string | BackendFactory, options: ConnectOptions = {}): Promise<LockManager> {
+  const { connectTimeoutMs = 5_000, ...managerOptions } = options
+  if (!(connectTimeoutMs > 0)) throw new ConfigurationError(`connectTimeoutMs is a number of milliseconds, not ${connectTimeoutMs}.`)
+  const backend = typeof target === 'function' ? target : await load(target ?? process.env['HOLDFAST_URL'], connectTimeoutMs)
+  const locks = createLocks(backend, managerOptions)
+  try {
+    await within(connectTimeoutMs, locks.ready())
+  } catch (error) {
+    await locks.close()
+    throw error
+  }
+  return locks
+}
+
+async function load(target: string | undefined, connectTimeoutMs: number): Promise<BackendFactory> {
+  if (target === undefined || target === '') {
+    throw new ConfigurationError(
+      "connect() was not told where. Pass a URL, such as connect('redis://localhost:6379') or connect('memory:'), or set HOLDFAST_URL.",
+    )
+  }
+  if (typeof target !== 'string') throw new ConfigurationError('connect() takes a URL or a backend, such as redisBackend(client).')
+  // The URL itself may contain a password, so messages name only its scheme.
+  if (!URL.canParse(target)) throw new ConfigurationError('connect() takes a URL, such as redis://localhost:6379; this is none.')
+  const url = new URL(target)
+  const loader = LOADERS[url.protocol]
+  if (loader) return loader(url, connectTimeoutMs)
+  const there = Object.keys(LOADERS).join(' ')
+  if (PLANNED.includes(url.protocol)) throw new ConfigurationError(`${url.protocol} is not there yet in this version. There are: ${there}`)
+  throw new ConfigurationError(`connect() does not know the scheme ${url.protocol} There are: ${there}`)
+}
+
+async function within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new ConnectorError(`The store did not answer within ${timeoutMs} ms (connectTimeoutMs).`)), timeoutMs)
+  })
+  try {
+    return await Promise.race([work, timeout])
+  } finally {
+    clearTimeout(timer)
+  }
+}

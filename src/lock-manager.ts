@@ -1,0 +1,222 @@
+/**
+ * Where a call comes in: checks what it was given, looks whether this call chain holds the key already, and has the lock
+ * acquired.
+ */
+import { randomBytes } from 'node:crypto'
+import { hostname } from 'node:os'
+import type { BackendFactory } from './core/backend.js'
+import { findInChain, runInChain } from './core/chain.js'
+import { Claims } from './core/claims.js'
+import { systemClock, type Clock } from './core/clock.js'
+import { ConfigurationError, LockAlreadyHeldError, LockNotHeldError, OwnershipLostError } from './core/errors.js'
+import { fenceOf, type Hold } from './core/hold.js'
+import { checkKey } from './core/key.js'
+import { logEvents } from './core/logger.js'
+import {
+  checkOwner,
+  checkPrefix,
+  resolveDefaults,
+  resolveLockOptions,
+  type JsonValue,
+  type LockOptions,
+  type ManagerDefaults,
+  type ManagerOptions,
+  type ResolvedLockOptions,
+} from './core/options.js'
+import { notAcquired } from './core/refusal.js'
+import { acquireLock, adoptLock, HeldLock, type DistributedLock } from './primitives/lock.js'
+
+/** Who holds a resource, and who waits for it. */
+export interface Resource {
+  readonly key: string
+  readonly limit: number
+  readonly holders: readonly ResourceHolder[]
+  readonly waiters: readonly { readonly owner: string; readonly take: number }[]
+}
+
+export interface ResourceHolder {
+  /** Undefined for a client that is not holdfast. */
+  readonly owner: string | undefined
+  readonly fence: bigint | undefined
+  readonly take: number
+  readonly heldForMs: number | undefined
+  readonly expiresInMs: number | undefined
+  readonly type?: string
+  readonly metadata?: JsonValue
+}
+
+/** Lost locks that were never released are remembered for `unlock`, the latest of them. */
+const MAX_LOST = 1_000
+
+/** Makes a manager on a backend. Touches no network: the first lock does. */
+export function createLocks(backend: BackendFactory, options: ManagerOptions = {}): LockManager {
+  return new LockManager(backend, options)
+}
+
+export class LockManager implements AsyncDisposable {
+  /** Who holds this manager's locks, as others see it. */
+  readonly owner: string
+  readonly #claims: Claims
+  readonly #defaults: ManagerDefaults
+  /** The locks that `unlock` can find, by key. */
+  readonly #locks = new Map<string, HeldLock>()
+  readonly #lost = new Set<HeldLock>()
+  #stopLog: (() => void) | undefined
+
+  /** @internal */
+  constructor(backend: BackendFactory, options: ManagerOptions, clock: Clock = systemClock()) {
+    if (typeof backend !== 'function') {
+      throw new ConfigurationError('createLocks() takes a backend, such as redisBackend(client) or memoryBackend().')
+    }
+    const { prefix = 'holdfast', owner = `${hostname()}:${process.pid}`, logger } = options
+    checkPrefix(prefix)
+    checkOwner(owner)
+    this.#defaults = resolveDefaults(options)
+    // Two processes can be given the same name, and one process can have two managers: each hears of its own claims only.
+    this.owner = `${owner}#${randomBytes(4).toString('hex')}`
+    this.#claims = new Claims(backend, { prefix, owner: this.owner, clock }, (hold) => this.#ended(hold))
+    if (logger) this.#stopLog = logEvents(logger, this.owner)
+  }
+
+  /** Waits for the lock: without limit, or for `waitMs`, after which it rejects with `LockNotAcquiredError`. */
+  async lock(key: string, options: LockOptions = {}): Promise<DistributedLock> {
+    const resolved = this.#resolve(key, options, this.#defaults.waitMs ?? Infinity)
+    return (await this.#enter(key, resolved)).enter()
+  }
+
+  /** The lock, or null if another holds it (after `waitMs`, if given). */
+  async tryLock(key: string, options: LockOptions = {}): Promise<DistributedLock | null> {
+    const resolved = this.#resolve(key, options, 0)
+    const held = this.#heldByChain(key)
+    if (held) return resolved.reentrant ? held.enter() : null
+    const lock = await this.#acquire(key, resolved)
+    return lock instanceof HeldLock ? lock.enter() : null
+  }
+
+  /** Runs `fn` under the lock and returns what it returns. The lock is released whatever happens. */
+  withLock<T>(key: string, fn: (lock: DistributedLock) => T | Promise<T>): Promise<T>
+  withLock<T>(key: string, options: LockOptions, fn: (lock: DistributedLock) => T | Promise<T>): Promise<T>
+  async withLock<T>(
+    key: string,
+    optionsOrFn: LockOptions | ((lock: DistributedLock) => T | Promise<T>),
+    maybeFn?: (lock: DistributedLock) => T | Promise<T>,
+  ): Promise<T> {
+    const [options, fn] = typeof optionsOrFn === 'function' ? [{}, optionsOrFn] : [optionsOrFn, maybeFn]
+    if (typeof fn !== 'function') throw new ConfigurationError('withLock(key, options?, fn) needs a function to run under the lock.')
+    const resolved = this.#resolve(key, options, this.#defaults.waitMs ?? Infinity)
+    const lock = await this.#enter(key, resolved)
+    const handle = lock.enter(resolved.signal)
+    try {
+      return await runInChain(lock, () => fn(handle))
+    } finally {
+      await handle[Symbol.asyncDispose]()
+    }
+  }
+
+  /** Releases by name what this manager holds; one level of it, if it was entered more than once. */
+  async unlock(key: string): Promise<void> {
+    checkKey(key)
+    const handle = this.#locks.get(key)?.handles.at(-1)
+    if (!handle) throw new LockNotHeldError(key, `"${key}" is not locked by this manager.`)
+    handle.assertHeld()
+    if (!(await handle.release())) throw new OwnershipLostError(key, 'it ended before it was released')
+  }
+
+  /** Every resource whose key begins with `prefix`, with its holders and waiters. */
+  async *inspect(prefix = ''): AsyncIterable<Resource> {
+    if (typeof prefix !== 'string') throw new ConfigurationError('inspect() takes the beginning of a key.')
+    for await (const { key, limit, holders, waiters } of this.#claims.inspect(prefix)) {
+      yield {
+        key,
+        limit,
+        waiters,
+        holders: holders.map(({ epoch, metadata, ...holder }) => ({
+          ...holder,
+          fence: epoch === undefined ? undefined : fenceOf(epoch),
+          ...(metadata === undefined ? undefined : { metadata: JSON.parse(metadata) as JsonValue }),
+        })),
+      }
+    }
+  }
+
+  /**
+   * Takes a lock from whoever holds it; true if anybody did. The holder is told and lets go, or its TTL, which it can no longer
+   * renew, ends it. With `now` the key is free at once, while the holder may still be at work.
+   */
+  async forceRelease(key: string, { now = false }: { readonly now?: boolean } = {}): Promise<boolean> {
+    checkKey(key)
+    const found = await this.#claims.revoke(key, now ? 'now' : 'told')
+    if (found === 'outsider') {
+      throw new LockNotHeldError(key, `"${key}" is held by a client that is not holdfast and cannot be told. Pass now: true to free it.`)
+    }
+    return found !== 'free'
+  }
+
+  /** Takes up a lock that another process gave away with `transfer()`. */
+  async adopt(transfer: string): Promise<DistributedLock> {
+    const lock = await adoptLock(this.#claims, transfer)
+    this.#remember(lock)
+    return lock.enter()
+  }
+
+  /** Aborts the signals of all its locks, releases them, and ends every wait with `ManagerClosedError`. */
+  async close(): Promise<void> {
+    await this.#claims.close()
+    this.#stopLog?.()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  /** @internal Whether the store is there and fit for locks. */
+  ready(): Promise<void> {
+    return this.#claims.backend.ready()
+  }
+
+  #resolve(key: string, options: LockOptions, waitMs: number): ResolvedLockOptions {
+    checkKey(key)
+    const resolved = resolveLockOptions(options, this.#defaults, waitMs)
+    this.#claims.assertOpen()
+    return resolved
+  }
+
+  async #enter(key: string, options: ResolvedLockOptions): Promise<HeldLock> {
+    const held = this.#heldByChain(key)
+    if (held && !options.reentrant) throw new LockAlreadyHeldError(key)
+    const lock = held ?? (await this.#acquire(key, options))
+    if (lock instanceof HeldLock) return lock
+    throw notAcquired(key, lock, options.waitMs, this.owner)
+  }
+
+  #heldByChain(key: string): HeldLock | undefined {
+    return findInChain(
+      (held): held is HeldLock => held instanceof HeldLock && held.claims === this.#claims && held.hold.key === key && held.hold.isHeld,
+    )
+  }
+
+  async #acquire(key: string, options: ResolvedLockOptions) {
+    const lock = await acquireLock(this.#claims, key, options)
+    if (lock instanceof HeldLock) this.#remember(lock)
+    return lock
+  }
+
+  #remember(lock: HeldLock): void {
+    this.#locks.set(lock.hold.key, lock)
+  }
+
+  #ended(hold: Hold): void {
+    const lock = this.#locks.get(hold.key)
+    if (lock?.hold !== hold) return
+    if (!hold.isLost) this.#locks.delete(hold.key)
+    else this.#rememberLost(lock)
+  }
+
+  #rememberLost(lock: HeldLock): void {
+    this.#lost.add(lock)
+    if (this.#lost.size <= MAX_LOST) return
+    const [oldest] = this.#lost
+    this.#lost.delete(oldest!)
+    if (this.#locks.get(oldest!.hold.key) === oldest) this.#locks.delete(oldest!.hold.key)
+  }
+}

@@ -1,0 +1,236 @@
+/**
+ * An exclusive lock: a claim that takes the one slot there is. A `HeldLock` is the hold; each entry into it (the first, and
+ * the reentrant ones) has a handle of its own, and the last handle to leave releases it.
+ */
+import { onAbort, truthfulController } from '../core/abort.js'
+import type { Claims, Refusal } from '../core/claims.js'
+import { ConfigurationError, type HoldfastError } from '../core/errors.js'
+import { TURNS, type Hold, type HoldTerms } from '../core/hold.js'
+import { checkKey } from '../core/key.js'
+import { checkTtl, type ResolvedLockOptions } from '../core/options.js'
+import { parseToken, tokenOf } from '../core/token.js'
+
+export interface DistributedLock extends AsyncDisposable {
+  readonly key: string
+  /** The lock's value on the store. Whoever knows it can release the lock. */
+  readonly token: string
+  /** Grows with every new holder of the key. Send it along with what you write, and have it checked where the data is. */
+  readonly fence: bigint
+  /** Aborts when the lock is lost (`OwnershipLostError`) or the manager closes; never on an ordinary release. */
+  readonly signal: AbortSignal
+  /** How long the lock is certainly held if it is not renewed; 0 when it is not held any more. */
+  readonly remainingMs: number
+  /** True if it was ours, false if it was lost or released before. Rejects if the store failed; then it can be tried again. */
+  release(): Promise<boolean>
+  /** Sets what is left of the TTL, and the TTL of later renewals. */
+  extend(ttlMs: number): Promise<void>
+  /** Throws unless the lock is held at this very moment. Makes no request. */
+  assertHeld(): void
+  /** Gives the lock away, as a string for `adopt()` in another process. It contains the token. */
+  transfer(): string
+  /** Without the token. */
+  toJSON(): { readonly key: string; readonly fence: string }
+}
+
+export async function acquireLock(claims: Claims, key: string, options: ResolvedLockOptions): Promise<HeldLock | Refusal> {
+  const result = await claims.acquire({ resource: key, take: 1, limit: 1, ...options })
+  return 'blocker' in result ? result : new HeldLock(claims, result, options)
+}
+
+export class HeldLock {
+  readonly claims: Claims
+  readonly hold: Hold
+  readonly terms: HoldTerms
+  /** In the order in which they entered. */
+  readonly handles: LockHandle[] = []
+
+  constructor(claims: Claims, hold: Hold, terms: HoldTerms) {
+    this.claims = claims
+    this.hold = hold
+    this.terms = terms
+  }
+
+  /** `signal`: in callback forms, the caller's own, which the handle's then follows too. */
+  enter(signal?: AbortSignal): LockHandle {
+    const handle = new LockHandle(this, signal)
+    this.handles.push(handle)
+    return handle
+  }
+}
+
+export class LockHandle implements DistributedLock {
+  readonly #lock: HeldLock
+  readonly #callerSignal: AbortSignal | undefined
+  #left = false
+  #controller: AbortController | undefined
+  #stopListening: (() => void)[] = []
+
+  constructor(lock: HeldLock, callerSignal: AbortSignal | undefined) {
+    this.#lock = lock
+    this.#callerSignal = callerSignal
+  }
+
+  get key(): string {
+    return this.#lock.hold.key
+  }
+
+  get token(): string {
+    const { hold, claims } = this.#lock
+    return tokenOf(hold.claim.id, hold.epoch, claims.owner)
+  }
+
+  get fence(): bigint {
+    return this.#lock.hold.fence
+  }
+
+  get remainingMs(): number {
+    return this.#left ? 0 : this.#lock.hold.remainingMs
+  }
+
+  /** Made on first use: an eager one costs more than the lock. */
+  get signal(): AbortSignal {
+    this.#controller ??= this.#makeController()
+    this.#look()
+    return this.#controller.signal
+  }
+
+  assertHeld(): void {
+    this.#lock.hold.assertHeld()
+    if (this.#left) throw this.#lock.hold.notHeld()
+  }
+
+  async release(): Promise<boolean> {
+    if (this.#left) return false
+    const { handles, hold } = this.#lock
+    if (handles.length === 1) {
+      const ours = await hold.release()
+      if (!this.#left) this.#leave()
+      return ours
+    }
+    this.#leave()
+    return hold.isHeld
+  }
+
+  extend(ttlMs: number): Promise<void> {
+    checkTtl(ttlMs)
+    return this.#lock.hold.extend(ttlMs)
+  }
+
+  transfer(): string {
+    this.assertHeld()
+    const { hold, claims, terms, handles } = this.#lock
+    if (handles.length > 1) {
+      throw new ConfigurationError(`"${this.key}" has been entered ${handles.length} times; only the last to leave can give it away.`)
+    }
+    if (hold.turn + 1 >= TURNS) {
+      throw new ConfigurationError(`"${this.key}" has been passed on ${hold.turn} times in one hold: as often as a fence can tell.`)
+    }
+    const token = this.token
+    const heldMs = claims.clock.now() - hold.acquiredAt
+    hold.transferred()
+    this.#leave()
+    return encodeTransfer({
+      prefix: claims.events.source.prefix,
+      key: this.key,
+      token,
+      turn: hold.turn + 1,
+      ttlMs: hold.ttlMs,
+      autoRenew: terms.autoRenew,
+      renewEveryMs: terms.renewEveryMs,
+      maxHoldMs: terms.maxHoldMs === undefined ? undefined : Math.max(1, terms.maxHoldMs - heldMs),
+      type: hold.claim.type,
+      metadata: hold.claim.metadata,
+    })
+  }
+
+  toJSON(): { key: string; fence: string } {
+    return { key: this.key, fence: String(this.fence) }
+  }
+
+  /** Never rejects: what guarded work has done must not be hidden by a store that fails afterwards. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    try {
+      await this.release()
+    } catch (error) {
+      const { claims, hold } = this.#lock
+      claims.events.emit('release-failed', this.key, { error: error as HoldfastError })
+      hold.abandon()
+      if (!this.#left) this.#leave()
+    }
+  }
+
+  #leave(): void {
+    this.#left = true
+    const { handles } = this.#lock
+    handles.splice(handles.indexOf(this), 1)
+    for (const stop of this.#stopListening) stop()
+    this.#stopListening = []
+  }
+
+  #makeController(): AbortController {
+    const controller = truthfulController(() => this.#look())
+    if (!this.#left) {
+      this.#stopListening.push(this.#lock.hold.onEnd((reason) => controller.abort(reason)))
+      const signal = this.#callerSignal
+      if (signal) this.#stopListening.push(onAbort(signal, () => controller.abort(signal.reason)))
+    }
+    return controller
+  }
+
+  #look(): void {
+    if (this.#left) return
+    this.#lock.hold.look()
+    if (this.#callerSignal?.aborted) this.#controller?.abort(this.#callerSignal.reason)
+  }
+}
+
+interface Transfer extends HoldTerms {
+  readonly prefix: string
+  readonly key: string
+  readonly token: string
+  readonly turn: number
+  readonly ttlMs: number
+  readonly type: string | undefined
+  readonly metadata: string | undefined
+}
+
+const TRANSFER_MARK = 'holdfast-transfer-1.'
+
+function encodeTransfer(transfer: Transfer): string {
+  return TRANSFER_MARK + Buffer.from(JSON.stringify(transfer)).toString('base64url')
+}
+
+/** Takes up a lock that another process gave away with `transfer()`. */
+export async function adoptLock(claims: Claims, transfer: string): Promise<HeldLock> {
+  const { prefix, key, token, turn, ttlMs, type, metadata, autoRenew, renewEveryMs, maxHoldMs } = decodeTransfer(transfer)
+  const ours = claims.events.source.prefix
+  if (prefix !== ours) throw new ConfigurationError(`This lock was transferred under the prefix "${prefix}"; this manager has "${ours}".`)
+  const { claimId, epoch } = parseToken(token)!
+  const terms = { autoRenew, renewEveryMs, maxHoldMs }
+  const claim = {
+    id: claimId,
+    resource: key,
+    take: 1,
+    limit: 1,
+    ttlMs,
+    ...(type === undefined ? undefined : { type }),
+    ...(metadata === undefined ? undefined : { metadata }),
+  }
+  return new HeldLock(claims, await claims.adopt(claim, epoch, turn, terms), terms)
+}
+
+function decodeTransfer(text: string): Transfer {
+  const bad = new ConfigurationError('This is not what transfer() gives.')
+  if (typeof text !== 'string' || !text.startsWith(TRANSFER_MARK)) throw bad
+  let transfer: Transfer
+  try {
+    transfer = JSON.parse(Buffer.from(text.slice(TRANSFER_MARK.length), 'base64url').toString()) as Transfer
+  } catch {
+    throw bad
+  }
+  const { key, token, turn, ttlMs } = transfer
+  checkKey(key)
+  checkTtl(ttlMs)
+  if (!Number.isInteger(turn) || turn < 1 || turn >= TURNS || typeof token !== 'string' || !parseToken(token)) throw bad
+  return transfer
+}
