@@ -1,0 +1,90 @@
+-- Claims locks: grants what is free, and queues (or leaves) the rest.
+--
+-- KEYS, ARGV[1..3]: see _store.lua. ARGV[4] = 'queue' or 'leave', then per item: claim id, ttl ms, place ('' at first),
+-- type and metadata ('' for none).
+-- Reply: server ms, then per item { 1, epoch, waiting } held
+--   | { 0, place, ahead, waiting, holder's value, its pttl, its type and metadata, subscriptions of our own channel } queued
+--   | { 2, ahead, waiting, holder's value, its pttl, its type and metadata } refused
+--   | { -1, error }
+
+-- Alone and free is the common case: done before any function is made, which would cost more than all of this.
+if #KEYS == 5 and ARGV[8] == '' and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then
+  local time = redis.call('TIME')
+  local epoch = time[1] .. string.format('%06d', time[2])
+  local last = redis.call('GET', KEYS[1])
+  if #ARGV[2] <= 16 and ARGV[2] < epoch and (not last or (#last == 16 and last < epoch)) then
+    redis.call('SET', KEYS[1], epoch)
+    redis.call('SET', KEYS[2], ARGV[5] .. '.' .. epoch .. '.' .. ARGV[1], 'PX', ARGV[6])
+    return { time[1] * 1000 + math.floor(time[2] / 1000), { 1, epoch, 0 } }
+  end
+end
+
+-- @include _store
+
+local if_busy = ARGV[4]
+
+local function blocker(lock, meta)
+  local value = redis.call('GET', lock)
+  if not value then return '', -2, '' end
+  return value, redis.call('PTTL', lock), about_of(value, meta)
+end
+
+local function enqueue(queue, heard, member, place)
+  local last = tonumber(redis.call('HGET', heard, '#')) or 0
+  local ticket = tonumber(place) or tonumber(redis.call('ZSCORE', queue, member)) or last + 1
+  if ticket > last then redis.call('HSET', heard, '#', ticket) end
+  redis.call('ZADD', queue, ticket, member)
+  redis.call('HSET', heard, owner, now)
+  redis.call('PEXPIRE', queue, QUEUE_MS)
+  redis.call('PEXPIRE', heard, QUEUE_MS)
+  return ticket
+end
+
+return each((#ARGV - 4) / 4, function(item)
+  local lock, queue, heard, meta = keys_of(item)
+  local first = 5 + (item - 1) * 4
+  local id, ttl, place, about = ARGV[first], ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
+  local value = redis.call('GET', lock)
+
+  if value and id_of(value) == id then
+    redis.call('PEXPIRE', lock, ttl)
+    keep_about(meta, id, ttl, about)
+    return { 1, string.match(value, '^%x+%.(%d+)'), redis.call('ZCARD', queue) }
+  end
+  if value and string.sub(value, 1, 33) == '~' .. id then
+    -- Granted and revoked before we knew: let go of it, and stand in line again.
+    redis.call('DEL', lock)
+    value = false
+  end
+  if not value and redis.call('EXISTS', queue) == 0 then
+    return { 1, grant(lock, meta, id, ttl, owner, about), 0 }
+  end
+
+  local member = member_of(id, ttl, about)
+  if if_busy == 'leave' then
+    if place ~= '' then redis.call('ZREM', queue, member) end
+    if not value and not promote(lock, queue, heard, meta) then
+      return { 1, grant(lock, meta, id, ttl, owner, about), 0 }
+    end
+    local waiting = redis.call('ZCARD', queue)
+    return { 2, waiting, waiting, blocker(lock, meta) }
+  end
+
+  local ticket = enqueue(queue, heard, member, place)
+  if not value then
+    local winner, epoch = promote(lock, queue, heard, meta, id)
+    if winner == id then return { 1, epoch, redis.call('ZCARD', queue) } end
+  end
+  local subscribed = redis.pcall('PUBSUB', 'NUMSUB', wake .. owner)
+  local held_by, expires, holder_about = blocker(lock, meta)
+  return {
+    0,
+    string.format('%.0f', ticket),
+    redis.call('ZRANK', queue, member),
+    redis.call('ZCARD', queue) - 1,
+    held_by,
+    expires,
+    holder_about,
+    subscribed.err and 1 or subscribed[2],
+  }
+end)

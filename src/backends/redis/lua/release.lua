@@ -1,0 +1,30 @@
+-- Releases what is ours, handing it to the next waiter in the same step; withdraws what only waits.
+--
+-- KEYS, ARGV[1..3]: see _store.lua; then per item: claim id, ttl ms, type and metadata ('' for none).
+-- Reply: server ms, then per item { 1 } released | { 0 } not held (any more) | { -1, error }
+
+-- Held and nobody waits is the common case: see claim.lua.
+if #KEYS == 5 and ARGV[6] == '' and redis.call('EXISTS', KEYS[3]) == 0 then
+  local value = redis.call('GET', KEYS[2])
+  if value and string.sub(value, 1, 32) == ARGV[4] then
+    redis.call('DEL', KEYS[2])
+    return { 0, { 1 } }
+  end
+end
+
+-- @include _store
+
+return each((#ARGV - 3) / 3, function(item)
+  local lock, queue, heard, meta = keys_of(item)
+  local first = 4 + (item - 1) * 3
+  local id, ttl, about = ARGV[first], ARGV[first + 1], ARGV[first + 2]
+  local value = redis.call('GET', lock)
+
+  if value and id_of(string.gsub(value, '^~', '')) == id then
+    if not promote(lock, queue, heard, meta) then redis.call('DEL', lock, meta) end
+    return { 1 }
+  end
+  redis.call('ZREM', queue, member_of(id, ttl, about))
+  if not value then promote(lock, queue, heard, meta) end
+  return { 0 }
+end)
