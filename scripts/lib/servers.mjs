@@ -1,0 +1,78 @@
+import { accessSync, constants, rmSync, writeFileSync } from 'node:fs'
+import { delimiter, join } from 'node:path'
+import { withFileLock } from './file-lock.mjs'
+import { pause, run, step, Stop } from './run.mjs'
+
+/** The servers that the tests start for themselves, on ports of their own. All must be there: a missing one is no skip. */
+const SERVERS = [
+  { command: 'redis-server', debian: 'redis-server', brew: 'redis' }
+]
+
+const POLICY = '/usr/sbin/policy-rc.d'
+const APT = ['-q', '-o', 'DPkg::Lock::Timeout=300']
+
+export async function ensureServers() {
+  if (missing().length === 0) return
+  if (process.getuid?.() !== 0 || !isInPath('apt-get')) {
+    console.error(`The tests need ${names()} in PATH. Install with one of`)
+    console.error(`  sudo apt-get install ${names('debian')}`)
+    console.error(`  brew install ${names('brew')}`)
+    throw new Stop()
+  }
+  // For the whole machine, since two runs would otherwise take the policy file away from each other.
+  await withFileLock('apt', async () => {
+    if (missing().length > 0) await install(missing().map(({ debian }) => debian))
+  })
+  if (missing().length > 0) throw new Error(`installed, but still not in PATH: ${names()}`)
+}
+
+async function install(packages) {
+  const env = { DEBIAN_FRONTEND: 'noninteractive' }
+  // Debian starts a service as soon as its package is installed, on the default port. This policy forbids it.
+  const ours = create(POLICY, '#!/bin/sh\nexit 101\n')
+  try {
+    console.log(`… apt-get install ${packages.join(' ')}`)
+    await updateLists(env)
+    await step('apt-get install', 'apt-get', [...APT, 'install', '-y', '--no-install-recommends', ...packages], { env })
+  } finally {
+    if (ours) rmSync(POLICY)
+  }
+}
+
+/** The lists have a lock of their own, for which apt does not know how to wait. */
+async function updateLists(env) {
+  for (let tries = 60; tries > 0; tries--) {
+    const { code, output } = await run('apt-get', [...APT, 'update'], { env })
+    if (code === 0) return
+    if (!output.includes('Could not get lock') || tries === 1) {
+      // Old lists may do; if not, the install says what is wrong.
+      console.log(output.trimEnd())
+      return
+    }
+    await pause(5_000)
+  }
+}
+
+function create(file, text) {
+  try {
+    writeFileSync(file, text, { flag: 'wx', mode: 0o755 })
+    return true
+  } catch (error) {
+    if (error.code === 'EEXIST') return false
+    throw error
+  }
+}
+
+const missing = () => SERVERS.filter(({ command }) => !isInPath(command))
+const names = (how = 'command') => missing().map((server) => server[how]).join(' ')
+
+function isInPath(command) {
+  return (process.env.PATH ?? '').split(delimiter).some((folder) => {
+    try {
+      accessSync(join(folder, command), constants.X_OK)
+      return true
+    } catch {
+      return false
+    }
+  })
+}

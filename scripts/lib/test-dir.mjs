@@ -1,0 +1,46 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { tmpdir, uptime } from 'node:os'
+import { join } from 'node:path'
+
+/** A folder for the length of a run. Tests keep their servers' files in it, each server with a `*.pid`. */
+export async function withTestDir(body) {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
+  try {
+    return await body(folder)
+  } finally {
+    killLeftOver(folder)
+    rmSync(folder, { recursive: true, force: true, maxRetries: 5 })
+  }
+}
+
+/** A test that was cut short leaves its servers running. Nothing they know is worth a clean shutdown. */
+function killLeftOver(folder) {
+  for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
+    if (!name.endsWith('.pid')) continue
+    const file = join(folder, name)
+    const pid = Number.parseInt(readFileSync(file, 'utf8'), 10)
+    if (!(pid > 1) || wasReused(pid, statSync(file).mtimeMs)) continue
+    try {
+      process.kill(pid, 'SIGKILL')
+      console.error(`killed ${name.slice(0, -4)} (pid ${pid}), which a test left running`)
+    } catch (error) {
+      if (error.code !== 'ESRCH') throw error
+    }
+  }
+}
+
+/**
+ * A server that a test killed leaves its pid file behind, and its pid may belong to somebody else by now: to a process
+ * that is younger than the file. Where there is no /proc that is taken not to be so.
+ */
+function wasReused(pid, writtenAtMs) {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    // Field 22, in hundredths of a second since boot; the second field is a name that may contain anything.
+    const startedAfterBootS = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]) / 100
+    const ageS = uptime() - startedAfterBootS
+    return ageS + 2 < (Date.now() - writtenAtMs) / 1000
+  } catch {
+    return false
+  }
+}
