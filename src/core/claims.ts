@@ -108,7 +108,7 @@ export class Claims {
     if (this.#closing) throw new ManagerClosedError()
   }
 
-  /** Tells everybody first, then frees everything held and queued. */
+  /** Tells everybody first, then frees everything held and queued; a store that does not answer is not waited for long. */
   close(): Promise<void> {
     return (this.#closing ??= this.#close())
   }
@@ -117,10 +117,14 @@ export class Claims {
     const holds = this.keeper.all()
     for (const hold of holds) hold.closing()
     for (const loop of this.#loops.values()) loop.cancel(new ManagerClosedError())
-    await Promise.allSettled(holds.map((hold) => hold.release()))
+    await answered(this.#freeAll(holds), this.clock, this.backend.name).catch(() => {})
     this.keeper.stop()
-    await this.#withdrawals.close()
     await this.backend.close()
+  }
+
+  async #freeAll(holds: readonly Hold[]): Promise<void> {
+    await Promise.allSettled(holds.map((hold) => hold.release()))
+    await this.#withdrawals.close()
   }
 
   #hold(claim: Claim, grant: Grant, turn: number, terms: HoldTerms, waitedMs: number): Hold {
