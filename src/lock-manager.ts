@@ -11,7 +11,7 @@ import { systemClock, type Clock } from './core/clock.js'
 import { ConfigurationError, LockAlreadyHeldError, LockNotHeldError, OwnershipLostError } from './core/errors.js'
 import { fenceOf, type Hold } from './core/hold.js'
 import { checkKey } from './core/key.js'
-import { logEvents } from './core/logger.js'
+import { logEvents, printWarnings } from './core/logger.js'
 import {
   checkOwner,
   checkPrefix,
@@ -61,7 +61,7 @@ export class LockManager implements AsyncDisposable {
   /** The locks that `unlock` can find, by key. */
   readonly #locks = new Map<string, HeldLock>()
   readonly #lost = new Set<HeldLock>()
-  #stopLog: (() => void) | undefined
+  readonly #stopLog: () => void
 
   /** @internal */
   constructor(backend: BackendFactory, options: ManagerOptions, clock: Clock = systemClock()) {
@@ -75,7 +75,7 @@ export class LockManager implements AsyncDisposable {
     // Two processes can be given the same name, and one process can have two managers: each hears of its own claims only.
     this.owner = `${owner}#${randomBytes(4).toString('hex')}`
     this.#claims = new Claims(backend, { prefix, owner: this.owner, clock }, (hold) => this.#ended(hold))
-    if (logger) this.#stopLog = logEvents(logger, this.owner)
+    this.#stopLog = logger ? logEvents(logger, this.owner) : printWarnings(this.owner)
   }
 
   /** Waits for the lock: without limit, or for `waitMs`, after which it rejects with `LockNotAcquiredError`. */
@@ -162,7 +162,7 @@ export class LockManager implements AsyncDisposable {
   /** Aborts the signals of all its locks, releases them, and ends every wait with `ManagerClosedError`. */
   async close(): Promise<void> {
     await this.#claims.close()
-    this.#stopLog?.()
+    this.#stopLog()
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -28,6 +28,11 @@ export function logEvents(logger: Logger, owner: string): () => void {
   return () => stops.forEach((stop) => stop())
 }
 
+/** Without a logger, warnings go where Node's own go. The result stops it. */
+export function printWarnings(owner: string): () => void {
+  return listenOn<WarningEvent>('holdfast:warning', owner, ({ warning }) => process.emitWarning(warning, 'HoldfastWarning'))
+}
+
 function who({ key, owner, fence }: { key: string; owner: string; fence: bigint }): Fields {
   return { component: 'holdfast', key, owner, fence: String(fence) }
 }

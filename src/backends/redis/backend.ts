@@ -53,6 +53,7 @@ export class RedisBackend implements Backend {
   /** Sent along, so that epochs go on growing even if the server has forgotten its last and its clock was set back. */
   #highestEpoch = 0n
   #disconnects = 0
+  #isChecked = false
   #isClosed = false
   readonly #onClose = () => {
     this.#disconnects++
@@ -70,11 +71,13 @@ export class RedisBackend implements Backend {
   }
 
   async ready(): Promise<void> {
+    this.#isChecked = true
     let memory: string
     try {
       memory = await this.#client.info('memory')
     } catch (error) {
-      throw new ConnectorError(`Redis cannot be used: ${redisError(error).message}`, { cause: redisError(error).cause })
+      const { message, cause } = redisError(error)
+      throw new ConnectorError(message, { cause })
     }
     const policy = /^maxmemory_policy:(\S+)/m.exec(memory)?.[1]
     if (policy !== undefined && policy !== 'noeviction') {
@@ -160,6 +163,8 @@ export class RedisBackend implements Backend {
 
   async #run(script: Script, items: readonly { resource: string }[], args: readonly (string | number)[]): Promise<Reply> {
     if (this.#isClosed) throw new ConnectorError('This Redis backend is closed.')
+    // Whoever did not come by connect() should hear of a store that evicts locks, too.
+    if (!this.#isChecked) this.ready().catch(() => {})
     const keys = [this.#keys.fence]
     for (const { resource } of items) keys.push(...this.#keys.of(resource))
     const head = [this.#scope.owner, String(this.#highestEpoch), this.#keys.wake]
