@@ -2,7 +2,7 @@
 import type { BackendFactory } from './core/backend.js'
 import { ConfigurationError, ConnectorError } from './core/errors.js'
 import { createLocks, type LockManager } from './lock-manager.js'
-import type { ManagerOptions } from './core/options.js'
+import { checkSpan, type ManagerOptions } from './core/options.js'
 
 export interface ConnectOptions extends ManagerOptions {
   /** How long the server may take to answer. Default: 5,000. */
@@ -27,11 +27,11 @@ const PLANNED = ['sqlite:', 'etcd:', 'etcds:', 'postgres:', 'postgresql:', 'mysq
  */
 export async function connect(target?: string | BackendFactory, options: ConnectOptions = {}): Promise<LockManager> {
   const { connectTimeoutMs = 5_000, ...managerOptions } = options
-  if (!(connectTimeoutMs > 0)) throw new ConfigurationError(`connectTimeoutMs is a number of milliseconds, not ${connectTimeoutMs}.`)
+  checkSpan('connectTimeoutMs', connectTimeoutMs)
   const backend = typeof target === 'function' ? target : await load(target ?? process.env['HOLDFAST_URL'], connectTimeoutMs)
   const locks = createLocks(backend, managerOptions)
   try {
-    await within(connectTimeoutMs, locks.ready())
+    await within(connectTimeoutMs, locks)
   } catch (error) {
     await locks.close()
     throw error
@@ -56,13 +56,17 @@ async function load(target: string | undefined, connectTimeoutMs: number): Promi
   throw new ConfigurationError(`connect() does not know the scheme ${url.protocol} There are: ${there}`)
 }
 
-async function within<T>(timeoutMs: number, work: Promise<T>): Promise<T> {
+async function within(timeoutMs: number, locks: LockManager): Promise<void> {
   let timer: NodeJS.Timeout | undefined
   const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new ConnectorError(`The store did not answer within ${timeoutMs} ms (connectTimeoutMs).`)), timeoutMs)
+    timer = setTimeout(() => {
+      const { trouble } = locks
+      const why = trouble ? ` ${trouble.message}` : ''
+      reject(new ConnectorError(`The store did not answer within ${timeoutMs} ms (connectTimeoutMs).${why}`, { cause: trouble }))
+    }, timeoutMs)
   })
   try {
-    return await Promise.race([work, timeout])
+    await Promise.race([locks.ready(), timeout])
   } finally {
     clearTimeout(timer)
   }

@@ -116,10 +116,11 @@ export class LockManager implements AsyncDisposable {
   /** Releases by name what this manager holds; one level of it, if it was entered more than once. */
   async unlock(key: string): Promise<void> {
     checkKey(key)
-    const handle = this.#locks.get(key)?.handles.at(-1)
-    if (!handle) throw new LockNotHeldError(key, `"${key}" is not locked by this manager.`)
-    handle.assertHeld()
-    if (!(await handle.release())) throw new OwnershipLostError(key, 'it ended before it was released')
+    const lock = this.#locks.get(key)
+    const handle = lock?.handles.at(-1)
+    if (!lock || !handle) throw new LockNotHeldError(key, `"${key}" is not locked by this manager.`)
+    if (await handle.release()) return
+    throw lock.hold.error ?? new OwnershipLostError(key, 'it ended before it was released')
   }
 
   /** Every resource whose key begins with `prefix`, with its holders and waiters. */
@@ -174,10 +175,16 @@ export class LockManager implements AsyncDisposable {
     return this.#claims.backend.ready()
   }
 
+  /** @internal What keeps the store from being reached, if that is known. */
+  get trouble(): Error | undefined {
+    return this.#claims.backend.trouble
+  }
+
   #resolve(key: string, options: LockOptions, waitMs: number): ResolvedLockOptions {
     checkKey(key)
     const resolved = resolveLockOptions(options, this.#defaults, waitMs)
     this.#claims.assertOpen()
+    resolved.signal?.throwIfAborted()
     return resolved
   }
 
@@ -203,6 +210,8 @@ export class LockManager implements AsyncDisposable {
 
   #remember(lock: HeldLock): void {
     this.#locks.set(lock.hold.key, lock)
+    // It can have ended in the meantime.
+    if (!lock.hold.isHeld) this.#ended(lock.hold)
   }
 
   #ended(hold: Hold): void {

@@ -4,8 +4,8 @@ import type { Clock } from './clock.js'
 /** A store that has not answered after this long is not waited for any longer. */
 export const ANSWER_MS = 5_000
 
-export function noAnswer(backend: string): BackendError {
-  return new BackendError(`No answer from ${backend} within ${ANSWER_MS} ms.`, { transient: true })
+export function noAnswer(backend: string, withinMs = ANSWER_MS): BackendError {
+  return new BackendError(`No answer from ${backend} within ${withinMs} ms.`, { transient: true })
 }
 
 /** A hung request must block nobody: rejects when there is no answer in time. What the request does later is not awaited. */

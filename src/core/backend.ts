@@ -37,6 +37,8 @@ export type ClaimState =
   | { readonly status: 'held'; readonly epoch: bigint; readonly waiting: number }
   | ({ readonly status: 'queued'; readonly place: string } & Blocker)
   | ({ readonly status: 'refused' } & Blocker)
+  /** It holds, but was revoked: it has to be released before it can be claimed anew. */
+  | { readonly status: 'revoked'; readonly epoch: bigint }
   | Failed
 
 /** What stands between a claim and its resource. */
@@ -51,6 +53,7 @@ export interface Blocker {
 export interface Holder {
   /** Undefined for an outsider that does not tell, such as a plain SET NX on Redis. */
   readonly owner: string | undefined
+  readonly epoch: bigint | undefined
   readonly heldForMs: number | undefined
   /** Undefined if it never expires by itself. */
   readonly expiresInMs: number | undefined
@@ -63,6 +66,11 @@ export interface Renewal {
   /** What should be left from now on. It never shortens, unless `exact`. */
   readonly ttlMs: number
   readonly exact: boolean
+  /**
+   * Takes the claim over from this owner, who has given it away. Only one can: whoever comes second finds it with another
+   * owner, as does a late renewal of the first one.
+   */
+  readonly from?: string
 }
 
 export type RenewState =
@@ -94,14 +102,14 @@ export type WakeUp =
     }
   /** A held claim has been revoked. */
   | { readonly kind: 'revoked'; readonly resource: string; readonly claimId: string }
-  /** Wake-ups may have been lost: everything that waits asks again. */
-  | { readonly kind: 'look' }
+  /** Wake-ups may have been lost: what waits for this resource, or for any, asks again. */
+  | { readonly kind: 'look'; readonly resource?: string }
 
 /** A resource as it is now; expired claims are not in it. */
 export interface ResourceState {
   readonly key: string
   readonly limit: number
-  readonly holders: readonly (Holder & { readonly take: number; readonly epoch: bigint | undefined })[]
+  readonly holders: readonly (Holder & { readonly take: number })[]
   readonly waiters: readonly { readonly owner: string; readonly take: number }[]
 }
 
@@ -136,15 +144,17 @@ export interface Backend {
   readonly traits: Traits
   /** Whether the store is there and fit for locks; `connect` asks it first. */
   ready(): Promise<void>
+  /** What keeps the store from being reached at the moment, if that is known. */
+  readonly trouble?: Error | undefined
   /**
-   * Idempotent by claim id: asked again it reports the state, and a claim that holds has its full TTL again (so a reply lost
-   * on the way is safe to ask for again). With `leave`, a claim that cannot hold at once leaves no trace.
+   * Idempotent by claim id: asked again it reports the state, and a claim that holds has at least its TTL again (so a reply
+   * lost on the way is safe to ask for again). With `leave`, a claim that cannot hold at once leaves no trace.
    */
   claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]>
   renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]>
   /** Also withdraws a claim that waits. The same step hands the resource to whoever is next. */
   release(claims: readonly Claim[]): Promise<readonly ReleaseState[]>
-  /** Takes a resource from whoever holds it: told first, or freed now. */
+  /** Takes a resource from whoever holds it: told (by a wake-up if it listens, else by its next renewal), or freed now. */
   revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState>
   inspect(prefix: string): AsyncIterable<ResourceState>
   /** Stops listening. Closes only what it opened itself. */

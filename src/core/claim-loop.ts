@@ -11,7 +11,7 @@
  *
  * Asking is idempotent by claim id, so it is the cure for everything: a lost reply, a lost wake-up, a grant whose time is not
  * known, a place that was passed over. A grant is accepted in every state but `done`: a push can overtake the reply.
- * Leaving by any other way than `held` withdraws the claim behind the caller's back, after the requests still on their way
+ * Leaving by any other way than `held` withdraws the claim behind the caller's back, after the request still on its way
  * (a withdrawal that overtakes its claim would leave a claim that nobody wants).
  */
 import { onAbort } from './abort.js'
@@ -33,7 +33,7 @@ export interface Patience {
 export interface Grant {
   readonly epoch: bigint
   readonly deadline: number
-  /** Requests of this claim still on their way; a release has to come after them. */
+  /** A request of this claim still on its way; a release has to come after it. */
   readonly unanswered: Promise<unknown> | undefined
 }
 
@@ -43,8 +43,10 @@ export interface Surroundings {
   readonly clock: Clock
   /** The claim got its place in the store's queue; called once. */
   queued(loop: ClaimLoop, blocker: Blocker): void
-  /** Whether this is the first of its process to wait for the resource: that one keeps all of them alive on the store. */
-  isFirst(loop: ClaimLoop): boolean
+  /** It speaks to the store. */
+  asks(loop: ClaimLoop): void
+  /** When it has to speak to the store to keep its process's places there. */
+  heartbeatAt(loop: ClaimLoop): number
   /** The store could not be asked; it will be asked again. */
   failed(loop: ClaimLoop, error: HoldfastError): void
   /** The loop is over; called once, before the outcome. */
@@ -56,7 +58,7 @@ export interface Surroundings {
 /** Told at the very moment, so that nothing can come between the end of the wait and what follows from it. */
 export interface Outcome {
   held(grant: Grant): void
-  refused(blocker: Blocker | undefined): void
+  refused(blocker: Blocker): void
   failed(reason: unknown): void
 }
 
@@ -66,6 +68,7 @@ const AFTER_EXPIRY_MS = 3
 const SPREAD_MS = 20
 const MAX_SPREAD_MS = 500
 const MAX_BACK_OFF_MS = 1_000
+const MAX_OVERDUE_MS = 60_000
 const MAX_LATE_REPLIES = 3
 
 export class ClaimLoop {
@@ -82,10 +85,14 @@ export class ClaimLoop {
   /** Something happened while a request was on its way: its reply may be older than that. */
   #lookAgain = false
   #blocker: Blocker | undefined
+  /** Grants up to this one are over, for a later holder was seen: news of them may still come. */
+  #overEpoch = 0n
+  #heldEpoch: bigint | undefined
   #hasPlace = false
   #error: HoldfastError | undefined
   #failures = 0
   #lateReplies = 0
+  #overdueAsks = 0
 
   constructor(claim: Claim, patience: Patience, around: Surroundings, outcome: Outcome) {
     this.claim = claim
@@ -102,11 +109,11 @@ export class ClaimLoop {
     this.#ask()
   }
 
-  /** The store says that the claim holds. */
+  /** The store has told that the claim holds. */
   granted(epoch: bigint, since: number | undefined): void {
     if (this.#state === 'done') return
-    if (since === undefined) this.look()
-    else this.#held(epoch, since, this.#around.clock.now(), () => this.look())
+    if (since === undefined || epoch <= this.#overEpoch) this.look()
+    else this.#held(epoch, since, () => this.look())
   }
 
   /** Something may have changed on the store. */
@@ -129,31 +136,60 @@ export class ClaimLoop {
     this.#lookAgain = false
     const { backend, clock } = this.#around
     const sentAt = clock.now()
-    this.#setTimer(ANSWER_MS, () => this.#failedToAsk(noAnswer(backend.name)))
+    this.#around.asks(this)
+    // Ever more patient, so that requests do not pile up behind one that hangs.
+    this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
     const request = backend.claim([this.claim], this.#patience.waitMs === 0 ? 'leave' : 'queue').then(
       ([state]) => {
-        this.#answered(request)
-        if (this.#state === 'done') return
-        this.#state = 'queued'
+        if (this.#unanswered === request) this.#unanswered = undefined
         this.#heard(state!, sentAt)
       },
       (error: unknown) => {
-        this.#answered(request)
-        // One that was given up as overdue has been counted already.
-        if (this.#state === 'asking') this.#failedToAsk(asHoldfastError(error, backend.name))
+        // Of one that was given up as overdue, no more need be said.
+        if (this.#unanswered !== request) return
+        this.#unanswered = undefined
+        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend.name))
       },
     )
-    this.#unanswered = this.#unanswered ? Promise.all([this.#unanswered, request]) : request
+    this.#unanswered = request
   }
 
-  #answered(request: Promise<unknown>): void {
-    if (this.#unanswered === request) this.#unanswered = undefined
+  /**
+   * It was granted, and taken away before we knew. Only here is that certain: the store cannot tell it from an old request
+   * of a claim whose holder is at work.
+   */
+  #letGo(): void {
+    this.#state = 'asking'
+    const { backend } = this.#around
+    const request = backend.release([this.claim]).then(
+      () => {
+        if (this.#unanswered === request) this.#unanswered = undefined
+        if (this.#state !== 'done') this.#ask()
+      },
+      (error: unknown) => {
+        if (this.#unanswered === request) this.#unanswered = undefined
+        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend.name))
+      },
+    )
+    this.#unanswered = request
+  }
+
+  #overdue(): void {
+    const error = noAnswer(this.#around.backend.name)
+    if (!this.#isPatient()) return this.#fail(error, true)
+    this.#error = error
+    this.#overdueAsks++
+    this.#around.failed(this, error)
+    this.#ask()
   }
 
   #heard(state: ClaimState, sentAt: number): void {
+    if (this.#state === 'done') return this.#heardTooLate(state)
+    this.#state = 'queued'
     switch (state.status) {
       case 'held':
-        this.#held(state.epoch, sentAt, this.#around.clock.now(), () => this.#lateReply())
+        if (this.#lookAgain) this.#ask()
+        else this.#held(state.epoch, sentAt, () => this.#lateReply())
         break
       case 'refused':
         if (this.#finish()) this.#outcome.refused(state)
@@ -161,9 +197,14 @@ export class ClaimLoop {
       case 'failed':
         this.#failedToAsk(state.error)
         break
+      case 'revoked':
+        this.#isOver(state.epoch)
+        this.#letGo()
+        break
       case 'queued':
         this.claim.place = state.place
         this.#blocker = state
+        if (state.holder?.epoch !== undefined) this.#isOver(state.holder.epoch - 1n)
         this.#failures = 0
         this.#lateReplies = 0
         if (!this.#hasPlace) {
@@ -175,26 +216,42 @@ export class ClaimLoop {
     }
   }
 
-  #held(epoch: bigint, since: number, receivedAt: number, tooLate: () => void): void {
+  /**
+   * The loop is over. If the request was carried out even later than that, the claim holds or waits anew and nobody knows.
+   * The grant that ended the loop is left alone: it may be another process's by now.
+   */
+  #heardTooLate(state: ClaimState): void {
+    const epoch = state.status === 'held' ? state.epoch : state.status === 'queued' ? state.holder?.epoch : undefined
+    const isNews = this.#heldEpoch === undefined || (epoch !== undefined && epoch > this.#heldEpoch)
+    if (isNews && (state.status === 'held' || state.status === 'queued')) this.#withdraw()
+  }
+
+  #isOver(epoch: bigint): void {
+    if (epoch > this.#overEpoch) this.#overEpoch = epoch
+  }
+
+  #held(epoch: bigint, since: number, tooLate: () => void): void {
     const { ttlMs } = this.claim
+    const now = this.#around.clock.now()
     // No grant lasts longer than a TTL from now, even if the store's clock was set forward since we compared ours with it.
-    const deadline = Math.min(deadlineOf(since, ttlMs), receivedAt + ttlMs - marginMs(ttlMs))
-    if (isTooShort(deadline - receivedAt, ttlMs)) tooLate()
-    else if (this.#finish()) this.#outcome.held({ epoch, deadline, unanswered: this.#unanswered })
+    const deadline = Math.min(deadlineOf(since, ttlMs), now + ttlMs - marginMs(ttlMs))
+    if (isTooShort(deadline - now, ttlMs)) return tooLate()
+    this.#heldEpoch = epoch
+    if (this.#finish()) this.#outcome.held({ epoch, deadline, unanswered: this.#unanswered })
   }
 
   /** Asking again gives the claim its full TTL. If that is always late too, nobody would ever get to work. */
   #lateReply(): void {
     if (++this.#lateReplies < MAX_LATE_REPLIES) return this.#ask()
-    const message = `Answers from ${this.#around.backend.name} take longer than 80 % of ttlMs (${this.claim.ttlMs}): a longer TTL is needed.`
+    const { backend } = this.#around
+    const message = `Answers from ${backend.name} take longer than 80 % of ttlMs (${this.claim.ttlMs}): a longer TTL is needed.`
     this.#fail(new BackendError(message, { transient: true }), true)
   }
 
   #sleep(): void {
     this.#state = 'queued'
-    const { backend } = this.#around
     const { holder, ahead } = this.#blocker!
-    let ms = this.#around.isFirst(this) ? backend.traits.heartbeatMs : Infinity
+    let ms = this.#around.heartbeatAt(this) - this.#around.clock.now()
     if (holder?.expiresInMs !== undefined) {
       ms = Math.min(ms, holder.expiresInMs + AFTER_EXPIRY_MS + Math.min(ahead * SPREAD_MS, MAX_SPREAD_MS))
     }
@@ -204,26 +261,27 @@ export class ClaimLoop {
     else this.#setTimer(ms, () => this.#ask())
   }
 
-  /** Before the first answer patience is short, so that a wrong address is noticed; after it, outages are waited out. */
   #failedToAsk(error: HoldfastError): void {
     this.#error = error
-    const { clock } = this.#around
     const transient = error instanceof BackendError && error.transient
-    const answeredBefore = this.#blocker !== undefined
-    const patient = answeredBefore || clock.now() - this.#startedAt < ANSWER_MS
-    if (!transient || !patient || this.#patience.waitMs === 0) {
-      this.#fail(error, transient || answeredBefore)
-      return
-    }
+    if (!transient || !this.#isPatient()) return this.#fail(error, transient || this.#hasPlace)
     this.#around.failed(this, error)
     this.#state = 'backing'
     const backOff = Math.min(MAX_BACK_OFF_MS, this.#patience.retryMs * 2 ** this.#failures++)
     this.#setTimer(backOff * (0.5 + Math.random() / 2), () => this.#ask())
   }
 
+  /** Before the first answer patience is short, so that a wrong address is noticed; after it, outages are waited out. */
+  #isPatient(): boolean {
+    if (this.#patience.waitMs === 0) return false
+    return this.#blocker !== undefined || this.#around.clock.now() - this.#startedAt < ANSWER_MS
+  }
+
   #waitIsOver(): void {
-    if (this.#blocker === undefined && this.#error) {
-      this.#fail(this.#error, true)
+    const { backend } = this.#around
+    if (this.#blocker === undefined) {
+      // Not to know is not the same as to be refused.
+      this.#fail(this.#error ?? noAnswer(backend.name, this.#patience.waitMs), true)
     } else if (this.#finish()) {
       this.#withdraw()
       this.#outcome.refused(this.#blocker)

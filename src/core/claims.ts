@@ -25,7 +25,7 @@ export interface ClaimRequest extends Patience, HoldTerms {
 }
 
 export interface Refusal {
-  readonly blocker: Blocker | undefined
+  readonly blocker: Blocker
   readonly waitedMs: number
 }
 
@@ -67,41 +67,56 @@ export class Claims {
       const claim = this.#newClaim(request)
       const loop = new ClaimLoop(claim, request, this, {
         held: (grant) => resolve(this.#hold(claim, grant, 0, request, this.clock.now() - askedAt)),
-        refused: (blocker) => {
-          const waitedMs = this.clock.now() - askedAt
-          this.events.emit('refused', claim.resource, { blocker, waitedMs })
-          resolve({ blocker, waitedMs })
+        refused: ({ holder, ahead, waiting }) => {
+          const refusal = { blocker: { holder, ahead, waiting }, waitedMs: this.clock.now() - askedAt }
+          this.events.emit('refused', claim.resource, refusal)
+          resolve(refusal)
         },
-        failed: reject,
+        failed: (reason) => {
+          this.events.emit('cancelled', claim.resource, { reason, waitedMs: this.clock.now() - askedAt })
+          reject(reason)
+        },
       })
       this.#loops.set(claim.id, loop)
       loop.start()
     })
   }
 
-  /** Takes up a hold that another process gave away. */
-  async adopt(claim: Claim, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+  /** Takes up a hold that another process (`from`) gave away. */
+  async adopt(claim: Claim, from: string, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
     this.assertOpen()
+    if (this.keeper.get(claim.id)) throw new OwnershipLostError(claim.resource, 'it has been adopted already')
     const sentAt = this.clock.now()
-    const renewal = { claim, ttlMs: claim.ttlMs, exact: false }
+    const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from }
     const state = await answeredOne(this.backend.renew([renewal]), this.clock, this.backend.name)
     if (state.status === 'failed') throw state.error
-    const deadline = deadlineOf(sentAt, claim.ttlMs)
-    if (state.status !== 'held' || this.clock.now() >= deadline) {
-      throw new OwnershipLostError(claim.resource, 'it ended before it was adopted')
+    if (state.status === 'lost' || this.keeper.get(claim.id)) {
+      throw new OwnershipLostError(claim.resource, 'it ended, or was adopted by another, before it could be adopted')
     }
-    this.assertOpen()
+    const deadline = deadlineOf(sentAt, claim.ttlMs)
+    if (state.status === 'revoked' || this.clock.now() >= deadline || this.#closing) {
+      // It is ours by now, and nobody will use it.
+      this.withdraw(claim)
+      throw new OwnershipLostError(claim.resource, 'it ended while it was being adopted')
+    }
     return this.#hold(claim, { epoch, deadline, unanswered: undefined }, turn, terms, 0)
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
     this.assertOpen()
-    return answered(this.backend.revoke(resource, when), this.clock, this.backend.name)
+    const state = await answered(this.backend.revoke(resource, when), this.clock, this.backend.name)
+    if (state === 'told' || state === 'freed') this.events.emit('revoked', resource, { when })
+    return state
   }
 
-  inspect(prefix: string): AsyncIterable<ResourceState> {
+  async *inspect(prefix: string): AsyncIterable<ResourceState> {
     this.assertOpen()
-    return this.backend.inspect(prefix)
+    const resources = this.backend.inspect(prefix)[Symbol.asyncIterator]()
+    for (;;) {
+      const next = await answered(resources.next(), this.clock, this.backend.name)
+      if (next.done) return
+      yield next.value
+    }
   }
 
   assertOpen(): void {
@@ -150,34 +165,36 @@ export class Claims {
       case 'granted': {
         const loop = this.#loops.get(wakeUp.claimId)
         if (loop) loop.granted(wakeUp.epoch, wakeUp.since)
-        else if (!this.keeper.get(wakeUp.claimId)) this.#unwanted(wakeUp.resource, wakeUp.claimId)
+        else if (!this.keeper.get(wakeUp.claimId)) this.#withdrawals.cameBack(wakeUp.claimId)
         break
       }
       case 'revoked':
         this.keeper.get(wakeUp.claimId)?.lose('it was revoked')
+        this.#loops.get(wakeUp.claimId)?.look()
         break
       case 'look':
-        for (const loop of this.#loops.values()) loop.look()
+        if (wakeUp.resource !== undefined) this.#queues.get(wakeUp.resource)?.look()
+        else for (const loop of this.#loops.values()) loop.look()
     }
-  }
-
-  /** A claim whose wait has ended was granted after all, such as one that was on its way for very long. */
-  #unwanted(resource: string, id: string): void {
-    this.withdraw({ id, resource, take: 1, limit: 1, ttlMs: this.backend.traits.minTtlMs })
   }
 
   // What claim loops and holds need from here.
 
-  queued(loop: ClaimLoop, blocker: Blocker): void {
+  queued(loop: ClaimLoop, { holder, ahead, waiting }: Blocker): void {
     const { resource } = loop.claim
     let queue = this.#queues.get(resource)
     if (!queue) this.#queues.set(resource, (queue = new LocalQueue()))
     queue.join(loop)
-    this.events.emit('waiting', resource, { blocker })
+    queue.heard(this.clock.now())
+    this.events.emit('waiting', resource, { blocker: { holder, ahead, waiting } })
   }
 
-  isFirst(loop: ClaimLoop): boolean {
-    return this.#queues.get(loop.claim.resource)?.first === loop
+  asks({ claim }: ClaimLoop): void {
+    if (claim.place !== undefined) this.#queues.get(claim.resource)?.heard(this.clock.now())
+  }
+
+  heartbeatAt(loop: ClaimLoop): number {
+    return this.#queues.get(loop.claim.resource)!.heartbeatAt(loop, this.backend.traits.heartbeatMs)
   }
 
   done(loop: ClaimLoop): void {

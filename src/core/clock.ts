@@ -3,7 +3,6 @@
  * clock decides anything.
  */
 import { uptime } from 'node:os'
-import { performance } from 'node:perf_hooks'
 
 export interface Timer {
   cancel(): void
@@ -89,11 +88,19 @@ export class ServerClock {
     this.#sentAt = Number.NaN
   }
 
-  /** A local moment not after the server's `serverMs`; undefined if no exchange tells. */
-  toLocal(serverMs: number): number | undefined {
+  /** A local moment not after the server's `serverMs`, which is past; undefined if no exchange tells. */
+  toLocal(serverMs: number, now: number): number | undefined {
     if (Number.isNaN(this.#sentAt)) return undefined
     const elapsed = serverMs - this.#serverMs
     // The server counts whole milliseconds: one may be missing.
-    return this.#sentAt + elapsed - Math.abs(elapsed) * DRIFT - 1
+    const moment = this.#sentAt + elapsed - Math.abs(elapsed) * DRIFT - 1
+    // Something past that seems to be still to come: the server's clock was set back.
+    return moment > now ? undefined : moment
+  }
+
+  /** What the server's clock shows at most at the local moment `now`; undefined if no exchange tells. */
+  atMost(now: number): number | undefined {
+    if (Number.isNaN(this.#sentAt)) return undefined
+    return Math.ceil(this.#serverMs + (now - this.#sentAt) * (1 + DRIFT) + 1)
   }
 }

@@ -12,8 +12,14 @@ export interface EventDetails {
   waiting: { readonly blocker: Blocker }
   acquired: { readonly fence: bigint; readonly ttlMs: number; readonly waitedMs: number }
   /** A claim was not granted within its `waitMs`. */
-  refused: { readonly blocker: Blocker | undefined; readonly waitedMs: number }
+  refused: { readonly blocker: Blocker; readonly waitedMs: number }
+  /** The caller's signal ended the wait, or the manager was closed. */
+  cancelled: { readonly waitedMs: number; readonly reason: unknown }
   released: { readonly fence: bigint; readonly heldMs: number }
+  /** It was given away, for another process to adopt. */
+  transferred: { readonly fence: bigint; readonly heldMs: number }
+  /** This process has taken a lock from whoever held it. */
+  revoked: { readonly when: 'told' | 'now' }
   /** A release could not be brought to the store; it is tried again, or the TTL ends the claim. */
   'release-failed': { readonly error: HoldfastError }
   /** A claim that waits could not be brought to the store; it is tried again. */
@@ -40,7 +46,10 @@ const channels = {
   waiting: channel('holdfast:waiting'),
   acquired: channel('holdfast:acquired'),
   refused: channel('holdfast:refused'),
+  cancelled: channel('holdfast:cancelled'),
   released: channel('holdfast:released'),
+  transferred: channel('holdfast:transferred'),
+  revoked: channel('holdfast:revoked'),
   'release-failed': channel('holdfast:release-failed'),
   'claim-failed': channel('holdfast:claim-failed'),
   'renew-failed': channel('holdfast:renew-failed'),

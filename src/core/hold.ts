@@ -3,11 +3,13 @@
  *
  *   held        → renewed by the keeper, if it is to be
  *   releasing   → a release is on its way; no longer renewed, and not lost any more either: the guarded work is over
+ *   unreleased  → the release failed, and may have been carried out all the same: not held any more, but can be tried again
+ *                 until its TTL has ended it
  *   released    → by its holder
  *   lost        → its deadline passed, or the store says that it is not ours
  *   transferred → given away; not ours to renew or release any more
  *
- *   held → releasing → released | held (the request failed and can be tried again);  held → lost | transferred
+ *   held → releasing → released | unreleased;  unreleased → releasing | released;  held → lost | transferred
  */
 import { answered, answeredOne } from './answer.js'
 import type { Backend, Claim } from './backend.js'
@@ -51,17 +53,14 @@ export class Hold {
   readonly acquiredAt: number
   readonly #around: HoldSurroundings
   readonly #options: HoldTerms
-  #state: 'held' | 'releasing' | 'released' | 'lost' | 'transferred' = 'held'
+  #state: 'held' | 'releasing' | 'unreleased' | 'released' | 'lost' | 'transferred' = 'held'
   #ttlMs: number
   #deadline: number
   #renewAt: number
-  #autoRenew: boolean
   /** Grows with every extend: replies to renewals under earlier terms no longer move the deadline. */
   #terms = 0
   #unanswered: Promise<unknown> | undefined
   #releasing: Promise<boolean> | undefined
-  /** A release was sent while the hold was certainly ours, and failed: it may have been carried out all the same. */
-  #mayBeReleased = false
   #extending: Promise<unknown> = Promise.resolve()
   #error: HoldfastError | undefined
   #onEnd: Set<(reason: HoldfastError) => void> | undefined
@@ -77,8 +76,8 @@ export class Hold {
     this.#deadline = grant.deadline
     this.#unanswered = grant.unanswered
     this.acquiredAt = around.clock.now()
-    this.#autoRenew = options.autoRenew
-    this.#renewAt = options.autoRenew ? this.acquiredAt + this.#renewEveryMs() : Infinity
+    // Counted from when the TTL began, which may be a while ago: a slow reply must not make the first renewal too late.
+    this.#renewAt = options.autoRenew ? grant.deadline - this.#ttlMs + this.#renewEveryMs() : Infinity
     around.keeper.add(this)
   }
 
@@ -113,15 +112,21 @@ export class Hold {
     return this.#state === 'lost'
   }
 
+  /** Why it ended, if not by its holder. */
+  get error(): HoldfastError | undefined {
+    return this.#error
+  }
+
   get remainingMs(): number {
     return this.isHeld ? Math.max(0, this.endsAt - this.#around.clock.now()) : 0
   }
 
   /** Timers can be late, a clock is not: whoever asks for the state looks first. */
   look(): void {
-    if (this.#state !== 'held') return
+    if (this.#state !== 'held' && this.#state !== 'unreleased') return
     const now = this.#around.clock.now()
     if (now < this.endsAt) return
+    if (this.#state === 'unreleased') return this.#end('released')
     const expired = now >= this.#deadline
     this.lose(expired ? `it was not renewed within its TTL (${this.#ttlMs} ms)` : `maxHoldMs (${this.#options.maxHoldMs}) is over`)
   }
@@ -133,13 +138,12 @@ export class Hold {
   }
 
   notHeld(): LockNotHeldError {
-    const how = this.#state === 'transferred' ? 'transferred' : 'released'
-    return new LockNotHeldError(this.key, `The lock on "${this.key}" is not held any more: it was ${how}.`)
+    const how = this.#state === 'transferred' ? 'it was transferred' : this.#state === 'unreleased' ? 'its release failed' : 'it was released'
+    return new LockNotHeldError(this.key, `The lock on "${this.key}" is not held any more: ${how}.`)
   }
 
   /** Calls `listener` when the hold ends otherwise than by its holder; the result takes that back. */
   onEnd(listener: (reason: HoldfastError) => void): () => void {
-    if (this.#error) listener(this.#error)
     const listeners = (this.#onEnd ??= new Set())
     listeners.add(listener)
     return () => listeners.delete(listener)
@@ -147,14 +151,21 @@ export class Hold {
 
   lose(why: string): void {
     if (this.#state !== 'held') return
-    this.#state = 'lost'
-    const error = new OwnershipLostError(this.key, why)
-    const { keeper, events } = this.#around
-    keeper.remove(this)
-    this.#abort(error)
-    events.emit('lost', this.key, { fence: this.fence, heldMs: this.#heldMs(), error })
+    this.#lost(why)
     // If the store still counts it as ours, the next in line need not wait for its TTL.
     this.#around.withdraw(this.claim, this.#unanswered)
+  }
+
+  #lost(why: string): void {
+    const error = new OwnershipLostError(this.key, why)
+    this.#end('lost')
+    this.#abort(error)
+    this.#around.events.emit('lost', this.key, { fence: this.fence, heldMs: this.#heldMs(), error })
+  }
+
+  #end(state: 'released' | 'lost' | 'transferred'): void {
+    this.#state = state
+    this.#around.keeper.remove(this)
     this.#around.ended(this)
   }
 
@@ -173,10 +184,11 @@ export class Hold {
       )
       return released ? false : this.release()
     }
-    if (!this.isHeld) return false
+    const isRetry = this.#state === 'unreleased'
+    if (!isRetry && !this.isHeld) return false
     this.#state = 'releasing'
-    this.#autoRenew = false
-    this.#releasing = this.#release()
+    this.#renewAt = Infinity
+    this.#releasing = this.#release(isRetry)
     try {
       return await this.#releasing
     } finally {
@@ -184,40 +196,33 @@ export class Hold {
     }
   }
 
-  async #release(): Promise<boolean> {
+  async #release(isRetry: boolean): Promise<boolean> {
     const { backend, clock, keeper, events } = this.#around
-    if (this.#unanswered) await answered(this.#unanswered, clock, backend.name).catch(() => {})
     try {
+      if (this.#unanswered) await answered(this.#unanswered, clock, backend.name).catch(() => {})
       const state = await answeredOne(backend.release([this.claim]), clock, backend.name)
       if (state.status === 'failed') throw state.error
-      keeper.remove(this)
-      const ours = state.status === 'released' || state.status === 'unknown' || this.#mayBeReleased
-      this.#state = ours ? 'released' : 'lost'
+      // It was certainly ours when a release was first sent; one that failed may have released it.
+      const ours = state.status !== 'not-held' || isRetry
       if (ours) {
+        this.#end('released')
         events.emit('released', this.key, { fence: this.fence, heldMs: this.#heldMs() })
       } else {
-        this.#abort(new OwnershipLostError(this.key, 'the store said so when it was released'))
-        events.emit('lost', this.key, { fence: this.fence, heldMs: this.#heldMs(), error: this.#error! })
+        this.#lost('the store said so when it was released')
       }
-      this.#around.ended(this)
       return ours
     } catch (error) {
-      // Not renewed any more, so it ends by itself if nobody tries again.
-      this.#state = 'held'
-      this.#renewAt = Infinity
-      this.#mayBeReleased = true
-      this.look()
+      this.#state = 'unreleased'
+      keeper.schedule(this.endsAt)
       throw error
     }
   }
 
   /** Gives it up without waiting for the store, after a release that failed. */
   abandon(): void {
-    if (this.#state !== 'held') return
-    this.#state = 'released'
-    this.#around.keeper.remove(this)
+    if (this.#state !== 'unreleased') return
     this.#around.withdraw(this.claim, this.#unanswered)
-    this.#around.ended(this)
+    this.#end('released')
   }
 
   /** Sets what is left, and the TTL of later renewals. */
@@ -247,14 +252,14 @@ export class Hold {
   /** Gives the hold away: from now on it is for whoever adopts it to renew and release. */
   transferred(): void {
     this.assertHeld()
-    this.#state = 'transferred'
-    this.#around.keeper.remove(this)
-    this.#around.ended(this)
+    this.#end('transferred')
+    this.#around.events.emit('transferred', this.key, { fence: this.fence, heldMs: this.#heldMs() })
   }
 
   // For the keeper.
 
   dueAt(): number {
+    if (this.#state === 'releasing') return Infinity
     return Math.min(this.#renewAt, this.endsAt)
   }
 
@@ -268,13 +273,13 @@ export class Hold {
   }
 
   renewAgainAt(at: number): void {
-    this.#renewAt = Math.min(this.#renewAt, at)
+    if (this.#options.autoRenew) this.#renewAt = Math.min(this.#renewAt, at)
   }
 
   renewed(sentAt: number, terms: number): void {
     if (terms !== this.#terms) return
     this.#deadline = Math.max(this.#deadline, deadlineOf(sentAt, this.#ttlMs))
-    if (this.#autoRenew) this.#renewAt = sentAt + this.#renewEveryMs()
+    if (this.#options.autoRenew) this.#renewAt = sentAt + this.#renewEveryMs()
     this.#around.keeper.schedule(this.dueAt())
   }
 

@@ -41,7 +41,7 @@ export class Keeper {
 
   /** The timer is left alone: it finds out by itself that there is less to do. */
   remove(hold: Hold): void {
-    this.#holds.delete(hold.claim.id)
+    if (this.#holds.get(hold.claim.id) === hold) this.#holds.delete(hold.claim.id)
   }
 
   /** Makes sure that the keeper looks at `at`. */
@@ -64,8 +64,7 @@ export class Keeper {
     let next = Infinity
     for (const hold of this.#holds.values()) {
       hold.look()
-      if (!hold.isKept) continue
-      if (hold.isDue(now)) {
+      if (hold.isKept && hold.isDue(now)) {
         hold.renewalSent(now)
         due.push(hold)
       }

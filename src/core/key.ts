@@ -1,6 +1,6 @@
 import { InvalidKeyError } from './errors.js'
 
-export const MAX_KEY_BYTES = 512
+const MAX_KEY_BYTES = 512
 
 /** Keys go to every store as UTF-8 bytes, so an ill-formed string (a lone surrogate) would collapse onto another key. */
 export function checkKey(key: unknown): asserts key is string {

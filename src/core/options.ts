@@ -1,4 +1,5 @@
 /** What can be asked for, and its checks: bad input is refused before any request. */
+import { deadlineOf } from './deadline.js'
 import { ConfigurationError, InvalidTtlError } from './errors.js'
 import type { Logger } from './logger.js'
 
@@ -64,12 +65,12 @@ export interface ManagerDefaults {
   readonly retryMs: number
 }
 
-export const MIN_TTL_MS = 100
+const MIN_TTL_MS = 100
 const MAX_MS = 2 ** 31 - 1
 const MAX_METADATA_BYTES = 4_096
 const MAX_TYPE_BYTES = 128
 
-const OPTION_NAMES: ReadonlySet<string> = new Set<keyof LockOptions>([
+const LOCK_OPTIONS: readonly (keyof LockOptions)[] = [
   'ttlMs',
   'waitMs',
   'retryMs',
@@ -81,9 +82,19 @@ const OPTION_NAMES: ReadonlySet<string> = new Set<keyof LockOptions>([
   'signal',
   'type',
   'metadata',
-])
+]
+const MANAGER_OPTIONS: readonly (keyof ManagerOptions)[] = ['prefix', 'ttlMs', 'waitMs', 'retryMs', 'owner', 'logger']
+
+/** A misspelt option would silently be the default. */
+function checkNames(kind: string, options: object, known: readonly string[]): void {
+  if (typeof options !== 'object' || options === null) throw new ConfigurationError(`${kind} options are an object, not ${String(options)}.`)
+  for (const name of Object.keys(options)) {
+    if (!known.includes(name)) throw new ConfigurationError(`There is no ${kind} option "${name}". There are: ${known.join(', ')}.`)
+  }
+}
 
 export function resolveDefaults(options: ManagerOptions): ManagerDefaults {
+  checkNames('manager', options, MANAGER_OPTIONS)
   const { ttlMs = 10_000, waitMs, retryMs = 50 } = options
   checkTtl(ttlMs)
   if (waitMs !== undefined) checkWait(waitMs)
@@ -92,10 +103,7 @@ export function resolveDefaults(options: ManagerOptions): ManagerDefaults {
 }
 
 export function resolveLockOptions(options: LockOptions, defaults: ManagerDefaults, defaultWaitMs: number): ResolvedLockOptions {
-  if (typeof options !== 'object' || options === null) throw new ConfigurationError(`Lock options are an object, not ${String(options)}.`)
-  for (const name of Object.keys(options)) {
-    if (!OPTION_NAMES.has(name)) throw new ConfigurationError(`There is no lock option "${name}". There are: ${[...OPTION_NAMES].join(', ')}.`)
-  }
+  checkNames('lock', options, LOCK_OPTIONS)
   const { ttlMs = defaults.ttlMs, waitMs = defaultWaitMs, retryMs = defaults.retryMs, autoRenew = true, reentrant = false } = options
   const { renewEveryMs, maxHoldMs, signal, type, metadata, fairness = 'bounded' } = options
   checkTtl(ttlMs)
@@ -104,8 +112,9 @@ export function resolveLockOptions(options: LockOptions, defaults: ManagerDefaul
   checkFlag('autoRenew', autoRenew)
   checkFlag('reentrant', reentrant)
   if (renewEveryMs !== undefined) checkSpan('renewEveryMs', renewEveryMs)
-  if (renewEveryMs !== undefined && renewEveryMs >= ttlMs) {
-    throw new ConfigurationError(`renewEveryMs (${renewEveryMs}) must be less than ttlMs (${ttlMs}), or the lock ends before it is renewed.`)
+  if (renewEveryMs !== undefined && renewEveryMs >= deadlineOf(0, ttlMs)) {
+    const most = Math.floor(deadlineOf(0, ttlMs))
+    throw new ConfigurationError(`renewEveryMs (${renewEveryMs}) must be less than ${most} with ttlMs ${ttlMs}, or the lock ends before it is renewed.`)
   }
   if (maxHoldMs !== undefined) checkSpan('maxHoldMs', maxHoldMs)
   if (fairness !== 'bounded' && fairness !== 'strict') {
@@ -156,7 +165,7 @@ function checkWait(waitMs: unknown): void {
   }
 }
 
-function checkSpan(name: string, ms: unknown): void {
+export function checkSpan(name: string, ms: unknown): void {
   if (typeof ms !== 'number' || !(ms >= 1 && ms <= MAX_MS)) {
     throw new ConfigurationError(`${name} is a number of milliseconds from 1 to ${MAX_MS}, not ${String(ms)}.`)
   }

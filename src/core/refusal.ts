@@ -5,9 +5,6 @@ import { LockNotAcquiredError } from './errors.js'
 export function notAcquired(key: string, refusal: Refusal, waitMs: number, owner: string): LockNotAcquiredError {
   const { blocker, waitedMs } = refusal
   const waited = waitMs > 0 ? ` Waited ${seconds(waitedMs)}.` : ''
-  if (!blocker) {
-    return new LockNotAcquiredError(key, `Lock not acquired: the store did not answer for "${key}" in time.${waited} Raise waitMs.`)
-  }
   const ours = blocker.holder?.owner === owner
   const advice =
     waitMs > 0
@@ -19,7 +16,7 @@ export function notAcquired(key: string, refusal: Refusal, waitMs: number, owner
 }
 
 function describe({ blocker }: Refusal, ours: boolean): string {
-  const { holder, waiting } = blocker!
+  const { holder, waiting } = blocker
   const parts = [holder ? `held by ${ours ? `this process (${holder.owner})` : (holder.owner ?? 'another client')}` : 'free, but others are first']
   if (holder?.heldForMs !== undefined) parts.push(`for ${seconds(holder.heldForMs)}`)
   if (holder) parts.push(holder.expiresInMs === undefined ? 'without expiry' : `with ${seconds(holder.expiresInMs)} of its TTL left`)

@@ -1,8 +1,12 @@
 /**
- * Frees, in the background, claims that nobody wants any more: a wait that was cancelled, a grant that came too late, a hold
- * that was lost, a release that failed. Tried again for as long as the claim could be in somebody's way.
+ * Frees, in the background, claims that nobody wants any more: a wait that was cancelled, a hold that was lost, a release that
+ * failed. Tried again for as long as the claim could be in somebody's way.
+ *
+ * They are remembered for a while: one of their requests may have been on its way for so long that it comes after the
+ * withdrawal, and then the claim is granted after all. Only what is known to be withdrawn is ever freed on such a grant. An
+ * unknown claim may be one that was given away, and is somebody else's by now.
  */
-import { answered, answeredOne } from './answer.js'
+import { answered, asHoldfastError } from './answer.js'
 import type { Backend, Claim } from './backend.js'
 import type { Clock } from './clock.js'
 import { BackendError, type HoldfastError } from './errors.js'
@@ -10,12 +14,16 @@ import type { Events } from './events.js'
 
 const FIRST_PAUSE_MS = 50
 const MAX_PAUSE_MS = 1_000
+const REMEMBERED_MS = 60_000
+const MAX_REMEMBERED = 10_000
 
 export class Withdrawals {
   readonly #backend: Backend
   readonly #clock: Clock
   readonly #events: Events
   readonly #pending = new Set<Promise<void>>()
+  /** In the order of time. */
+  readonly #remembered = new Map<string, { readonly claim: Claim; readonly until: number }>()
   #closed = false
 
   constructor(backend: Backend, clock: Clock, events: Events) {
@@ -26,14 +34,31 @@ export class Withdrawals {
 
   /** `unanswered`: requests of this claim that have to be answered first, or be overdue. */
   start(claim: Claim, unanswered?: Promise<unknown>): void {
+    this.#remember(claim)
     const withdrawal = this.#run(claim, unanswered).finally(() => this.#pending.delete(withdrawal))
     this.#pending.add(withdrawal)
+  }
+
+  /** The store has told of a grant that nobody waits for. */
+  cameBack(claimId: string): void {
+    const withdrawn = this.#remembered.get(claimId)
+    if (withdrawn) this.start(withdrawn.claim)
   }
 
   /** Waits for what is under way; from now on nothing is tried a second time. */
   async close(): Promise<void> {
     this.#closed = true
     await Promise.all(this.#pending)
+  }
+
+  #remember(claim: Claim): void {
+    const now = this.#clock.now()
+    this.#remembered.delete(claim.id)
+    this.#remembered.set(claim.id, { claim, until: now + REMEMBERED_MS })
+    for (const [id, { until }] of this.#remembered) {
+      if (until > now && this.#remembered.size <= MAX_REMEMBERED) break
+      this.#remembered.delete(id)
+    }
   }
 
   async #run(claim: Claim, unanswered: Promise<unknown> | undefined): Promise<void> {
@@ -49,12 +74,13 @@ export class Withdrawals {
     }
   }
 
+  /** However long it takes: sending it again would only pile up requests behind the one that hangs. */
   async #release(claim: Claim): Promise<HoldfastError | undefined> {
     try {
-      const state = await answeredOne(this.#backend.release([claim]), this.#clock, this.#backend.name)
-      return state.status === 'failed' ? state.error : undefined
+      const [state] = await this.#backend.release([claim])
+      return state?.status === 'failed' ? state.error : undefined
     } catch (error) {
-      return error as HoldfastError
+      return asHoldfastError(error, this.#backend.name)
     }
   }
 }

@@ -111,9 +111,10 @@ export class LockHandle implements DistributedLock {
     return hold.isHeld
   }
 
-  extend(ttlMs: number): Promise<void> {
+  async extend(ttlMs: number): Promise<void> {
     checkTtl(ttlMs)
-    return this.#lock.hold.extend(ttlMs)
+    this.assertHeld()
+    await this.#lock.hold.extend(ttlMs)
   }
 
   transfer(): string {
@@ -169,8 +170,11 @@ export class LockHandle implements DistributedLock {
 
   #makeController(): AbortController {
     const controller = truthfulController(() => this.#look())
-    if (!this.#left) {
-      this.#stopListening.push(this.#lock.hold.onEnd((reason) => controller.abort(reason)))
+    const { hold } = this.#lock
+    if (hold.error) {
+      controller.abort(hold.error)
+    } else if (!this.#left) {
+      this.#stopListening.push(hold.onEnd((reason) => controller.abort(reason)))
       const signal = this.#callerSignal
       if (signal) this.#stopListening.push(onAbort(signal, () => controller.abort(signal.reason)))
     }
@@ -205,7 +209,7 @@ export async function adoptLock(claims: Claims, transfer: string): Promise<HeldL
   const { prefix, key, token, turn, ttlMs, type, metadata, autoRenew, renewEveryMs, maxHoldMs } = decodeTransfer(transfer)
   const ours = claims.events.source.prefix
   if (prefix !== ours) throw new ConfigurationError(`This lock was transferred under the prefix "${prefix}"; this manager has "${ours}".`)
-  const { claimId, epoch } = parseToken(token)!
+  const { claimId, epoch, owner } = parseToken(token)!
   const terms = { autoRenew, renewEveryMs, maxHoldMs }
   const claim = {
     id: claimId,
@@ -216,7 +220,7 @@ export async function adoptLock(claims: Claims, transfer: string): Promise<HeldL
     ...(type === undefined ? undefined : { type }),
     ...(metadata === undefined ? undefined : { metadata }),
   }
-  return new HeldLock(claims, await claims.adopt(claim, epoch, turn, terms), terms)
+  return new HeldLock(claims, await claims.adopt(claim, owner, epoch, turn, terms), terms)
 }
 
 function decodeTransfer(text: string): Transfer {
