@@ -28,6 +28,12 @@ export interface RedisOptions {
   readonly waitReplicas?: { readonly count: number; readonly timeoutMs: number }
 }
 
+/** A client that was made for this backend alone. */
+export interface OwnClient {
+  close(): void
+  trouble(): Error | undefined
+}
+
 const scripts = {
   claim: new Script(lua.claim),
   renew: new Script(lua.renew),
@@ -39,12 +45,13 @@ const scripts = {
 type Reply = readonly [serverMs: number, ...items: readonly unknown[][]]
 
 const SCAN_PAGE = 200
+const MAX_LATENESS_MS = 2_000
 
 export class RedisBackend implements Backend {
-  readonly name = 'Redis'
+  readonly name = 'redis'
   readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, heartbeatMs: 800 }
   readonly #client: IoredisClient
-  readonly #closeClient: (() => void) | undefined
+  readonly #own: OwnClient | undefined
   readonly #scope: Scope
   readonly #options: RedisOptions
   readonly #keys: Keys
@@ -60,24 +67,36 @@ export class RedisBackend implements Backend {
     this.#serverClock.forget()
   }
 
-  constructor(client: IoredisClient, scope: Scope, options: RedisOptions, closeClient?: () => void) {
+  constructor(client: IoredisClient, scope: Scope, options: RedisOptions, own?: OwnClient) {
     this.#client = client
-    this.#closeClient = closeClient
+    this.#own = own
     this.#scope = scope
     this.#options = options
     this.#keys = new Keys(scope.prefix)
-    this.#wakeUps = new WakeUps(client, scope, this.#keys, this.#serverClock, options.waitReplicas === undefined)
+    this.#wakeUps = new WakeUps(client, scope, this.#keys, this.#serverClock, {
+      // The grant was written by another connection: WAIT has to follow a write of our own.
+      grantsCount: options.waitReplicas === undefined,
+      onEpoch: (epoch) => this.#noteEpoch(epoch),
+    })
     client.on('close', this.#onClose)
+  }
+
+  get trouble(): Error | undefined {
+    return this.#own?.trouble()
   }
 
   async ready(): Promise<void> {
     this.#isChecked = true
-    let memory: string
+    let memory = ''
     try {
+      // ioredis goes on in database 0 when there is none of that number.
+      const database = this.#client.options?.db
+      if (database) await this.#client.select(database)
       memory = await this.#client.info('memory')
     } catch (error) {
       const { message, cause } = redisError(error)
-      throw new ConnectorError(message, { cause })
+      // A user may be forbidden to ask.
+      if (!/NOPERM/.test(message)) throw new ConnectorError(message, { cause })
     }
     const policy = /^maxmemory_policy:(\S+)/m.exec(memory)?.[1]
     if (policy !== undefined && policy !== 'noeviction') {
@@ -103,11 +122,15 @@ export class RedisBackend implements Backend {
 
   async renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
     const claims = renewals.map(({ claim }) => claim)
-    const args = renewals.flatMap(({ claim, ttlMs, exact }) => [claim.id, ttlMs, exact ? '1' : '', aboutOf(claim) === '' ? '' : '1'])
     const sentAt = this.#scope.clock.now()
+    const serverNow = this.#serverClock.atMost(sentAt)
+    const args = renewals.flatMap(({ claim, ttlMs, exact, from }) => {
+      const shortenUntil = exact && serverNow !== undefined ? serverNow + MAX_LATENESS_MS : ''
+      return [claim.id, ttlMs, shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '']
+    })
     const [serverMs, ...items] = await this.#run(scripts.renew, claims, args)
     this.#serverClock.observe(sentAt, serverMs)
-    return items.map(renewState)
+    return items.map((item) => this.#renewState(item))
   }
 
   async release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
@@ -116,11 +139,18 @@ export class RedisBackend implements Backend {
     const [, ...items] = await this.#run(scripts.release, claims, args)
     // The client sends again what was unanswered when the connection was lost: the first one may have released it.
     const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
-    return items.map((item) => failure(item) ?? { status: item[0] === 1 ? 'released' : notHeld })
+    return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
-    const [, item] = await this.#run(scripts.revoke, [{ resource }], [when])
+    let seen: string | null
+    try {
+      seen = await this.#client.get(this.#keys.of(resource)[0])
+    } catch (error) {
+      throw redisError(error)
+    }
+    if (seen === null) return 'free'
+    const [, item] = await this.#run(scripts.revoke, [{ resource }], [when, seen])
     const failed = failure(item!)
     if (failed) throw failed.error
     return item![0] as RevokeState
@@ -147,17 +177,17 @@ export class RedisBackend implements Backend {
     this.#isClosed = true
     await this.#wakeUps.close()
     this.#client.off('close', this.#onClose)
-    this.#closeClient?.()
+    this.#own?.close()
   }
 
   async #inspectAll(resources: readonly string[]): Promise<ResourceState[]> {
     const items = resources.map((resource) => ({ resource }))
     const [serverMs, ...replies] = await this.#run(scripts.inspect, items, [])
     return replies.flatMap((item, i) => {
-      if (failure(item) || item[0] === '') return []
+      if (failure(item)) return []
       const [value, pttl, about, members] = item as [string, number, string, string[]]
-      const { holder, epoch } = parseHolder(value, pttl, about, serverMs)
-      return { key: resources[i]!, limit: 1, holders: [{ ...holder, take: 1, epoch }], waiters: members.map(parseWaiter) }
+      const holder = parseHolder(value, Number(pttl), about, serverMs)
+      return holder ? { key: resources[i]!, limit: 1, holders: [{ ...holder, take: 1 }], waiters: members.map(parseWaiter) } : []
     })
   }
 
@@ -169,34 +199,67 @@ export class RedisBackend implements Backend {
     for (const { resource } of items) keys.push(...this.#keys.of(resource))
     const head = [this.#scope.owner, String(this.#highestEpoch), this.#keys.wake]
     try {
-      return (await script.run(this.#client, keys, [...head, ...args])) as Reply
+      const [serverMs, ...replies] = (await script.run(this.#client, keys, [...head, ...args])) as [number, ...unknown[][]]
+      return [Number(serverMs), ...replies]
     } catch (error) {
       throw redisError(error)
     }
   }
 
-  #claimState(item: readonly unknown[], serverMs: number): ClaimState {
+  #claimState(item: readonly unknown[], { resource }: Claim, serverMs: number): ClaimState {
     const failed = failure(item)
     if (failed) return failed
-    if (item[0] === 1) {
-      const epoch = BigInt(item[1] as string)
-      if (epoch > this.#highestEpoch) this.#highestEpoch = epoch
-      return { status: 'held', epoch, waiting: Number(item[2]) }
+    switch (codeOf(item)) {
+      case 1: {
+        const [, epoch, waiting, passedOver] = item
+        this.#noteEpoch(BigInt(epoch as string))
+        this.#wakeUps.openSoon()
+        this.#passedOver(passedOver, resource)
+        return { status: 'held', epoch: BigInt(epoch as string), waiting: Number(waiting) }
+      }
+      case 0: {
+        const [, place, ahead, waiting, value, pttl, about, subscriptions, passedOver] = item
+        this.#wakeUps.check(Number(subscriptions))
+        this.#passedOver(passedOver, resource)
+        return { status: 'queued', place: place as string, ...this.#blocker([ahead, waiting, value, pttl, about], serverMs) }
+      }
+      case 3:
+        return { status: 'revoked', epoch: BigInt(item[1] as string) }
+      default:
+        return { status: 'refused', ...this.#blocker(item.slice(1), serverMs) }
     }
-    const [, place, ahead, waiting, value, pttl, about, subscriptions] = item[0] === 0 ? item : [2, '', ...item.slice(1)]
-    const holder = value === '' ? undefined : parseHolder(value as string, pttl as number, about as string, serverMs).holder
-    const blocker: Blocker = { holder, ahead: Number(ahead), waiting: Number(waiting) }
-    if (item[0] === 2) return { status: 'refused', ...blocker }
-    this.#wakeUps.check(Number(subscriptions))
-    return { status: 'queued', place: place as string, ...blocker }
+  }
+
+  #blocker([ahead, waiting, value, pttl, about]: readonly unknown[], serverMs: number): Blocker {
+    const holder = parseHolder(value as string, Number(pttl), about as string, serverMs)
+    if (holder?.epoch !== undefined) this.#noteEpoch(holder.epoch)
+    return { holder, ahead: Number(ahead), waiting: Number(waiting) }
+  }
+
+  /** Whoever was passed over was so with all that its process had waiting there: they have to come back, too. */
+  #passedOver(flag: unknown, resource: string): void {
+    if (Number(flag) === 1) this.#scope.wake({ kind: 'look', resource })
+  }
+
+  #renewState(item: readonly unknown[]): RenewState {
+    const failed = failure(item)
+    if (failed) return failed
+    if (codeOf(item) !== 1) return { status: codeOf(item) === 2 ? 'revoked' : 'lost' }
+    this.#noteEpoch(BigInt(item[2] as string))
+    return { status: 'held', waiting: Number(item[1]) }
+  }
+
+  #noteEpoch(epoch: bigint): void {
+    if (epoch > this.#highestEpoch) this.#highestEpoch = epoch
   }
 
   async #claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const args = claims.flatMap((claim) => [claim.id, claim.ttlMs, claim.place ?? '', aboutOf(claim)])
     const sentAt = this.#scope.clock.now()
-    const [serverMs, ...items] = await this.#run(scripts.claim, claims, [ifBusy, ...args])
+    const how = ifBusy === 'queue' && !this.#wakeUps.isOn ? 'deaf' : ifBusy
+    const [serverMs, ...items] = await this.#run(scripts.claim, claims, [how, ...args])
     this.#serverClock.observe(sentAt, serverMs)
-    const states = items.map((item) => this.#claimState(item, serverMs))
+    const states = items.map((item, i) => this.#claimState(item, claims[i]!, serverMs))
     return states.some(({ status }) => status === 'held') ? this.#replicated(states) : states
   }
 
@@ -231,13 +294,13 @@ export class RedisBackend implements Backend {
 
 const NOT_COUNTED = 'Semaphores and read-write locks are not there yet on Redis.'
 
-function failure(item: readonly unknown[]): Failed | undefined {
-  return item[0] === -1 ? { status: 'failed', error: redisItemError(item[1] as string) } : undefined
+/** A client may be set to give numbers as strings. */
+function codeOf(item: readonly unknown[]): number {
+  return Number(item[0])
 }
 
-function renewState(item: readonly unknown[]): RenewState {
-  if (item[0] === 1) return { status: 'held', waiting: Number(item[1]) }
-  return failure(item) ?? { status: item[0] === 2 ? 'revoked' : 'lost' }
+function failure(item: readonly unknown[]): Failed | undefined {
+  return codeOf(item) === -1 ? { status: 'failed', error: redisItemError(item[1] as string) } : undefined
 }
 
 /** Type and metadata in one text; empty if there are none. */
@@ -252,14 +315,15 @@ function parseAbout(about: string): { type?: string; metadata?: string } {
 }
 
 /** The value of a lock: ours, or whatever an outsider has put there. */
-function parseHolder(value: string, pttl: number, about: string, serverMs: number): { holder: Holder; epoch: bigint | undefined } {
+function parseHolder(value: string, pttl: number, about: string, serverMs: number): Holder | undefined {
+  if (pttl === -2) return undefined
   const match = /^~?[0-9a-f]{32}\.(\d{1,20})\.(.+)$/s.exec(value)
   const expiresInMs = pttl < 0 ? undefined : pttl
-  if (!match) return { holder: { owner: undefined, heldForMs: undefined, expiresInMs }, epoch: undefined }
+  if (!match) return { owner: undefined, epoch: undefined, heldForMs: undefined, expiresInMs }
   const epoch = BigInt(match[1]!)
   // An epoch is the grant's time in microseconds, unless it had to run ahead of the clock.
   const heldForMs = Math.max(0, serverMs - Number(epoch / 1000n))
-  return { holder: { owner: match[2], heldForMs, expiresInMs, ...parseAbout(about) }, epoch }
+  return { owner: match[2], epoch, heldForMs, expiresInMs, ...parseAbout(about) }
 }
 
 function parseWaiter(member: string): { owner: string; take: number } {

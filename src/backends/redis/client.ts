@@ -9,10 +9,13 @@ import { BackendError, ConfigurationError, ConnectorError, type HoldfastError } 
 export interface IoredisClient {
   readonly status: string
   readonly isCluster?: boolean
-  readonly options?: { readonly keyPrefix?: string | undefined }
+  readonly stream?: { unref?(): unknown }
+  readonly options?: { readonly keyPrefix?: string | undefined; readonly db?: number | undefined }
   evalsha(sha: string, numberOfKeys: number, ...keysAndArgs: (string | number)[]): Promise<unknown>
   eval(script: string, numberOfKeys: number, ...keysAndArgs: (string | number)[]): Promise<unknown>
+  get(key: string): Promise<string | null>
   info(section: string): Promise<string>
+  select(database: number): Promise<unknown>
   wait(replicas: number, timeoutMs: number): Promise<number>
   scan(cursor: string, match: 'MATCH', pattern: string, count: 'COUNT', n: number): Promise<[string, string[]]>
   ping(): Promise<unknown>
@@ -68,7 +71,7 @@ const REPLY = /^[A-Z]+ /
 export function redisError(error: unknown): HoldfastError {
   const message = error instanceof Error ? error.message : String(error)
   const transient = TRANSIENT_REPLIES.test(message) || !REPLY.test(message)
-  return new BackendError(`Redis failed: ${message}`, { cause: withoutSecrets(error, message), transient })
+  return new BackendError(`Redis failed: ${message}`, { cause: withoutSecrets(error), transient })
 }
 
 /** An error of one item of a script. */
@@ -77,8 +80,8 @@ export function redisItemError(message: string): HoldfastError {
 }
 
 /** ioredis puts the command with its arguments, tokens and passwords among them, onto its errors. */
-function withoutSecrets(error: unknown, message: string): Error {
-  const plain = new Error(message)
+export function withoutSecrets(error: unknown): Error {
+  const plain = new Error(error instanceof Error ? error.message : String(error))
   if (error instanceof Error) {
     plain.name = error.name
     if (error.stack !== undefined) plain.stack = error.stack

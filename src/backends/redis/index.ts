@@ -1,7 +1,7 @@
 import type { BackendFactory } from '../../core/backend.js'
 import { ConfigurationError, ConnectorError } from '../../core/errors.js'
 import { RedisBackend, type RedisOptions } from './backend.js'
-import { checkClient, type IoredisClient } from './client.js'
+import { checkClient, withoutSecrets, type IoredisClient } from './client.js'
 
 export type { RedisOptions } from './backend.js'
 export type { IoredisClient } from './client.js'
@@ -28,13 +28,15 @@ export async function redisFromUrl(url: URL, connectTimeoutMs: number): Promise<
       socketTimeout: SOCKET_TIMEOUT_MS,
       retryStrategy: (times) => Math.min(1_000, 25 * 2 ** Math.min(times, 6)),
     })
-    // Every request reports its own failure; without a listener ioredis prints them as well.
-    client.on('error', () => {})
     return client
   }
   return (scope) => {
     const client = open()
-    return new RedisBackend(client, scope, {}, () => client.disconnect())
+    let trouble: Error | undefined
+    // Every request reports its own failure; without a listener ioredis prints them as well.
+    client.on('error', (error) => (trouble = withoutSecrets(error)))
+    client.on('ready', () => (trouble = undefined))
+    return new RedisBackend(client, scope, {}, { close: () => client.disconnect(), trouble: () => trouble })
   }
 }
 

@@ -18,6 +18,8 @@ const MAX_RECONNECT_MS = 1_000
 /** A user may be forbidden to subscribe: then the heartbeat of those who wait has to do. */
 const PATIENCE_MS = 1_000
 const CLOSE_MS = 500
+const SOON_MS = 1_000
+const RETRY_MS = 1_000
 
 export class WakeUps {
   readonly #client: IoredisClient
@@ -26,19 +28,29 @@ export class WakeUps {
   readonly #serverClock: ServerClock
   /** Whether a pushed grant can be believed as it is; if not, it only makes us ask. */
   readonly #grantsCount: boolean
+  readonly #onEpoch: (epoch: bigint) => void
   #subscriber: IoredisClient | undefined
   #isOn = false
   #opening: { readonly done: Promise<void>; finish(): void } | undefined
+  #hasWaiters = false
+  #soon: Timer | undefined
   #heardAt = 0
   #pingedAt: number | undefined
   #isClosed = false
 
-  constructor(client: IoredisClient, scope: Scope, keys: Keys, serverClock: ServerClock, grantsCount: boolean) {
+  constructor(
+    client: IoredisClient,
+    scope: Scope,
+    keys: Keys,
+    serverClock: ServerClock,
+    { grantsCount, onEpoch }: { grantsCount: boolean; onEpoch(epoch: bigint): void },
+  ) {
     this.#client = client
     this.#scope = scope
     this.#keys = keys
     this.#serverClock = serverClock
     this.#grantsCount = grantsCount
+    this.#onEpoch = onEpoch
   }
 
   get isOn(): boolean {
@@ -52,8 +64,15 @@ export class WakeUps {
     await this.#atMost(PATIENCE_MS, this.#whenOn())
   }
 
+  /** Whoever holds a lock should hear when it is revoked; but a process that locks once and ends need not be delayed by it. */
+  openSoon(): void {
+    if (this.#subscriber || this.#soon || this.#isClosed) return
+    this.#soon = this.#scope.clock.timer(SOON_MS, () => void this.open(), 'background')
+  }
+
   /** Called with each reply that says a claim waits: finds out when the subscription is dead. */
   check(subscriptionsOnServer: number): void {
+    this.#hasWaiters = true
     if (!this.#isOn || this.#isClosed) return
     if (subscriptionsOnServer === 0) return this.#reconnect()
     const now = this.#scope.clock.now()
@@ -67,6 +86,7 @@ export class WakeUps {
   /** Waits until the server knows, so that nothing is granted any more to somebody who does not listen. */
   async close(): Promise<void> {
     this.#isClosed = true
+    this.#soon?.cancel()
     this.#opening?.finish()
     const subscriber = this.#subscriber
     if (!subscriber) return
@@ -103,7 +123,11 @@ export class WakeUps {
       commandTimeout: undefined,
       retryStrategy: (times: number) => Math.min(MAX_RECONNECT_MS, 25 * 2 ** Math.min(times, 6)),
     })
-    subscriber.on('ready', () => void this.#subscribe(subscriber))
+    subscriber.on('ready', () => {
+      // Listening is not work that should keep a process alive.
+      subscriber.stream?.unref?.()
+      void this.#subscribe(subscriber)
+    })
     subscriber.on('close', () => {
       this.#isOn = false
     })
@@ -114,19 +138,22 @@ export class WakeUps {
   }
 
   async #subscribe(subscriber: IoredisClient): Promise<void> {
+    if (subscriber.status !== 'ready' || this.#isOn || this.#isClosed) return
     try {
       await subscriber.subscribe(this.#keys.wake + this.#scope.owner)
     } catch {
-      // Either the connection is gone again, and 'ready' will come again; or the channel is forbidden to this user, and
-      // everybody asks by the heartbeat.
+      // The connection is gone again, or this user may not subscribe; until it can, everybody asks by the heartbeat.
+      this.#scope.clock.timer(RETRY_MS, () => void this.#subscribe(subscriber), 'background')
       return
     }
+    if (this.#isOn || this.#isClosed) return
     this.#isOn = true
     this.#pingedAt = undefined
     this.#heardAt = this.#scope.clock.now()
     this.#opening?.finish()
     this.#opening = undefined
-    this.#scope.wake({ kind: 'look' })
+    // Those who are queued only from now on have missed nothing.
+    if (this.#hasWaiters) this.#scope.wake({ kind: 'look' })
   }
 
   #reconnect(): void {
@@ -144,24 +171,25 @@ export class WakeUps {
     this.#subscriber!.ping().then(pong, noop)
   }
 
+  /** Anybody may publish on a channel: what does not look like ours is nothing to us. */
   #receive(message: string): void {
-    this.#heardAt = this.#scope.clock.now()
-    const [kind, ...fields] = message.split(' ')
-    if (kind === 'granted') {
-      const [claimId, epoch, serverMs, waiting, ...lock] = fields
-      this.#scope.wake({
-        kind,
-        resource: this.#keys.resourceOf(lock.join(' ')),
-        claimId: claimId!,
-        epoch: BigInt(epoch!),
-        since: this.#grantsCount ? this.#serverClock.toLocal(Number(serverMs)) : undefined,
-        waiting: Number(waiting),
-      })
-    } else if (kind === 'revoked') {
-      const [claimId, ...lock] = fields
-      this.#scope.wake({ kind, resource: this.#keys.resourceOf(lock.join(' ')), claimId: claimId! })
+    const now = this.#scope.clock.now()
+    this.#heardAt = now
+    const granted = GRANTED.exec(message)
+    if (granted) {
+      const [, claimId, epoch, serverMs, waiting, lock] = granted as unknown as [string, string, string, string, string, string]
+      const since = this.#grantsCount ? this.#serverClock.toLocal(Number(serverMs), now) : undefined
+      this.#onEpoch(BigInt(epoch))
+      const resource = this.#keys.resourceOf(lock)
+      this.#scope.wake({ kind: 'granted', resource, claimId, epoch: BigInt(epoch), since, waiting: Number(waiting) })
+      return
     }
+    const revoked = REVOKED.exec(message)
+    if (revoked) this.#scope.wake({ kind: 'revoked', resource: this.#keys.resourceOf(revoked[2]!), claimId: revoked[1]! })
   }
 }
+
+const GRANTED = /^granted ([0-9a-f]{32}) (\d{1,20}) (\d{1,16}) (\d{1,16}) (.+)$/s
+const REVOKED = /^revoked ([0-9a-f]{32}) (.+)$/s
 
 function noop(): void {}

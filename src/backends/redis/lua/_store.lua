@@ -3,7 +3,7 @@
 -- Layout, for a key K under the prefix P (T: a short tag that hashes to the slot of the lock's own key)
 --   P:lock:K      string  <claim id>.<epoch>.<owner>, PX = TTL. '~' in front: revoked, not to be renewed.
 --   P:q1:{T}:K    zset    the waiters by ticket; member <claim id>|<ttl ms>|<slots>|<owner>\n<type and metadata>
---   P:w1:{T}:K    hash    owner -> when it was last heard (server ms); '#' -> the last ticket
+--   P:w1:{T}:K    hash    owner -> when it was last heard (server ms), with 'd' if it is deaf; '#' -> the last ticket
 --   P:m1:{T}:K    string  <claim id>\n<type and metadata> of the holder, if it has any, PX = TTL
 --   P:fence       string  the last epoch
 -- Queue and hash go 10 s after the last word of a waiter, the rest with the lock: nothing stays behind per key.
@@ -13,6 +13,7 @@
 local owner, seen, wake = ARGV[1], ARGV[2], ARGV[3]
 local QUEUE_MS = 10000
 local GONE_MS = 2500
+local DEAF_TTL_MS = 2000
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -47,12 +48,16 @@ local function keys_of(item)
   return KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
 end
 
--- Both, because each alone lies: a subscription outlives a frozen process, and a word outlives a killed one.
-local function is_alive(who, heard)
-  local last = redis.call('HGET', heard, who)
-  if not last or now - last >= GONE_MS then return false end
+-- How to grant to a waiter: nil if it is gone. Both signs of life, because each alone lies: a subscription outlives a frozen
+-- process, and a word outlives a killed one. One that cannot be told finds out by its heartbeat, and until then has the lock
+-- for a short while only.
+local function ttl_for(who, heard, ttl)
+  local last, deaf = string.match(redis.call('HGET', heard, who) or '', '^(%d+)(d?)$')
+  if not last or now - last >= GONE_MS then return nil end
+  if deaf == 'd' then return math.min(tonumber(ttl), DEAF_TTL_MS) end
   local subscribed = redis.pcall('PUBSUB', 'NUMSUB', wake .. who)
-  return subscribed.err ~= nil or subscribed[2] > 0
+  if subscribed.err then return math.min(tonumber(ttl), DEAF_TTL_MS) end
+  return subscribed[2] > 0 and ttl or nil
 end
 
 local function keep_about(meta, id, ttl, about)
@@ -86,9 +91,10 @@ local function promote(lock, queue, heard, meta, asker)
     -- Removed first: out of memory, Redis lets a script go on writing only once it has written.
     redis.call('ZREM', queue, head)
     local id, ttl, who, about = string.match(head, '^(%x+)|(%d+)|%d+|([^\n]*)\n(.*)$')
-    if id == asker or is_alive(who, heard) then
-      local epoch = grant(lock, meta, id, ttl, who, about)
-      if id ~= asker then
+    local granted_ttl = id == asker and ttl or ttl_for(who, heard, ttl)
+    if granted_ttl then
+      local epoch = grant(lock, meta, id, granted_ttl, who, about)
+      if granted_ttl == ttl and id ~= asker then
         local waiting = redis.call('ZCARD', queue)
         redis.pcall('PUBLISH', wake .. who, 'granted ' .. id .. ' ' .. epoch .. ' ' .. now .. ' ' .. waiting .. ' ' .. lock)
       end

@@ -1,21 +1,23 @@
 -- Claims locks: grants what is free, and queues (or leaves) the rest.
 --
--- KEYS, ARGV[1..3]: see _store.lua. ARGV[4] = 'queue' or 'leave', then per item: claim id, ttl ms, place ('' at first),
--- type and metadata ('' for none).
--- Reply: server ms, then per item { 1, epoch, waiting } held
---   | { 0, place, ahead, waiting, holder's value, its pttl, its type and metadata, subscriptions of our own channel } queued
---   | { 2, ahead, waiting, holder's value, its pttl, its type and metadata } refused
---   | { -1, error }
+-- KEYS, ARGV[1..3]: see _store.lua. ARGV[4] = 'queue', 'deaf' (queue, but we cannot be told) or 'leave', then per item: claim
+-- id, ttl ms, place ('' at first), type and metadata ('' for none).
+-- Reply: server ms, then per item, the last of each telling whether it had a place and was not found in the queue any more
+--     { 1, epoch, waiting, passed over } held
+--   | { 0, place, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata, subscriptions of our own channel,
+--       passed over } queued
+--   | { 2, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata } refused
+--   | { 3, epoch } revoked | { -1, error }
 
 -- Alone and free is the common case: done before any function is made, which would cost more than all of this.
-if #KEYS == 5 and ARGV[8] == '' and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then
+if #KEYS == 5 and ARGV[7] == '' and ARGV[8] == '' and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then
   local time = redis.call('TIME')
   local epoch = time[1] .. string.format('%06d', time[2])
   local last = redis.call('GET', KEYS[1])
   if #ARGV[2] <= 16 and ARGV[2] < epoch and (not last or (#last == 16 and last < epoch)) then
     redis.call('SET', KEYS[1], epoch)
     redis.call('SET', KEYS[2], ARGV[5] .. '.' .. epoch .. '.' .. ARGV[1], 'PX', ARGV[6])
-    return { time[1] * 1000 + math.floor(time[2] / 1000), { 1, epoch, 0 } }
+    return { time[1] * 1000 + math.floor(time[2] / 1000), { 1, epoch, 0, 0 } }
   end
 end
 
@@ -33,11 +35,11 @@ local function enqueue(queue, heard, member, place)
   local last = tonumber(redis.call('HGET', heard, '#')) or 0
   local ticket = tonumber(place) or tonumber(redis.call('ZSCORE', queue, member)) or last + 1
   if ticket > last then redis.call('HSET', heard, '#', ticket) end
-  redis.call('ZADD', queue, ticket, member)
-  redis.call('HSET', heard, owner, now)
+  local added = redis.call('ZADD', queue, ticket, member)
+  redis.call('HSET', heard, owner, now .. (if_busy == 'deaf' and 'd' or ''))
   redis.call('PEXPIRE', queue, QUEUE_MS)
   redis.call('PEXPIRE', heard, QUEUE_MS)
-  return ticket
+  return ticket, place ~= '' and added or 0
 end
 
 return each((#ARGV - 4) / 4, function(item)
@@ -47,33 +49,32 @@ return each((#ARGV - 4) / 4, function(item)
   local value = redis.call('GET', lock)
 
   if value and id_of(value) == id then
-    redis.call('PEXPIRE', lock, ttl)
-    keep_about(meta, id, ttl, about)
-    return { 1, string.match(value, '^%x+%.(%d+)'), redis.call('ZCARD', queue) }
+    -- Only ever longer: this may be an old request that comes after the hold was extended.
+    if redis.call('PTTL', lock) < tonumber(ttl) then
+      redis.call('PEXPIRE', lock, ttl)
+      keep_about(meta, id, ttl, about)
+    end
+    return { 1, string.match(value, '^%x+%.(%d+)'), redis.call('ZCARD', queue), 0 }
   end
-  if value and string.sub(value, 1, 33) == '~' .. id then
-    -- Granted and revoked before we knew: let go of it, and stand in line again.
-    redis.call('DEL', lock)
-    value = false
-  end
+  if value and string.sub(value, 1, 33) == '~' .. id then return { 3, string.match(value, '^~%x+%.(%d+)') } end
   if not value and redis.call('EXISTS', queue) == 0 then
-    return { 1, grant(lock, meta, id, ttl, owner, about), 0 }
+    return { 1, grant(lock, meta, id, ttl, owner, about), 0, place ~= '' and 1 or 0 }
   end
 
   local member = member_of(id, ttl, about)
   if if_busy == 'leave' then
     if place ~= '' then redis.call('ZREM', queue, member) end
     if not value and not promote(lock, queue, heard, meta) then
-      return { 1, grant(lock, meta, id, ttl, owner, about), 0 }
+      return { 1, grant(lock, meta, id, ttl, owner, about), 0, 0 }
     end
     local waiting = redis.call('ZCARD', queue)
     return { 2, waiting, waiting, blocker(lock, meta) }
   end
 
-  local ticket = enqueue(queue, heard, member, place)
+  local ticket, passed_over = enqueue(queue, heard, member, place)
   if not value then
     local winner, epoch = promote(lock, queue, heard, meta, id)
-    if winner == id then return { 1, epoch, redis.call('ZCARD', queue) } end
+    if winner == id then return { 1, epoch, redis.call('ZCARD', queue), passed_over } end
   end
   local subscribed = redis.pcall('PUBSUB', 'NUMSUB', wake .. owner)
   local held_by, expires, holder_about = blocker(lock, meta)
@@ -86,5 +87,6 @@ return each((#ARGV - 4) / 4, function(item)
     expires,
     holder_about,
     subscribed.err and 1 or subscribed[2],
+    passed_over,
   }
 end)

@@ -1,15 +1,16 @@
 -- Takes a lock from whoever holds it.
 --
 -- KEYS, ARGV[1..3]: see _store.lua; ARGV[4] = 'told': it can no longer be renewed, and its holder is told to let go;
--- 'now': it is free at once, and its holder is told.
--- Reply: server ms, { 'free' | 'told' | 'freed' | 'outsider' }
+-- 'now': it is free at once, and its holder is told. ARGV[5] = the value that was seen: a request that is carried out twice must
+-- not take the lock from the next holder too.
+-- Reply: server ms, { 'told' | 'freed' | 'outsider' }
 
 -- @include _store
 
 return each(1, function()
   local lock, queue, heard, meta = keys_of(1)
   local value = redis.call('GET', lock)
-  if not value then return { 'free' } end
+  if not value or string.gsub(value, '^~', '') ~= string.gsub(ARGV[5], '^~', '') then return { 'freed' } end
   local id, who = string.match(value, '^~?(%x+)%.%d+%.(.*)$')
   local outsider = not id or #id ~= 32
   if ARGV[4] ~= 'now' then
