@@ -33,7 +33,7 @@ export async function connect(target?: string | BackendFactory, options: Connect
   try {
     await within(connectTimeoutMs, locks)
   } catch (error) {
-    await locks.close()
+    await locks.close().catch(() => {})
     throw error
   }
   return locks
@@ -47,13 +47,13 @@ async function load(target: string | undefined, connectTimeoutMs: number): Promi
   }
   if (typeof target !== 'string') throw new ConfigurationError('connect() takes a URL or a backend, such as redisBackend(client).')
   // The URL itself may contain a password, so messages name only its scheme.
-  if (!URL.canParse(target)) throw new ConfigurationError('connect() takes a URL, such as redis://localhost:6379; this is none.')
-  const url = new URL(target)
-  const loader = LOADERS[url.protocol]
-  if (loader) return loader(url, connectTimeoutMs)
+  const scheme = /^[a-z][a-z0-9+.-]*:/i.exec(target)?.[0].toLowerCase() ?? ''
   const there = Object.keys(LOADERS).join(' ')
-  if (PLANNED.includes(url.protocol)) throw new ConfigurationError(`${url.protocol} is not there yet in this version. There are: ${there}`)
-  throw new ConfigurationError(`connect() does not know the scheme ${url.protocol} There are: ${there}`)
+  if (PLANNED.includes(scheme)) throw new ConfigurationError(`${scheme} is not there yet in this version. There are: ${there}`)
+  if (!URL.canParse(target)) throw new ConfigurationError('connect() takes a URL, such as redis://localhost:6379; this is none.')
+  const loader = LOADERS[scheme]
+  if (!loader) throw new ConfigurationError(`connect() does not know the scheme ${scheme} There are: ${there}`)
+  return loader(new URL(target), connectTimeoutMs)
 }
 
 async function within(timeoutMs: number, locks: LockManager): Promise<void> {

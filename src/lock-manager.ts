@@ -8,7 +8,7 @@ import type { BackendFactory } from './core/backend.js'
 import { findInChain, runInChain } from './core/chain.js'
 import { Claims } from './core/claims.js'
 import { systemClock, type Clock } from './core/clock.js'
-import { ConfigurationError, LockAlreadyHeldError, LockNotHeldError, OwnershipLostError } from './core/errors.js'
+import { ConfigurationError, LockAlreadyHeldError, LockNotHeldError } from './core/errors.js'
 import { fenceOf, type Hold } from './core/hold.js'
 import { checkKey } from './core/key.js'
 import { logEvents, printWarnings } from './core/logger.js'
@@ -24,7 +24,7 @@ import {
   type ResolvedLockOptions,
 } from './core/options.js'
 import { notAcquired } from './core/refusal.js'
-import { acquireLock, adoptLock, HeldLock, type DistributedLock } from './primitives/lock.js'
+import { acquireLock, adoptLock, HeldLock, LockHandle, type DistributedLock } from './primitives/lock.js'
 
 /** Who holds a resource, and who waits for it. */
 export interface Resource {
@@ -81,7 +81,7 @@ export class LockManager implements AsyncDisposable {
   /** Waits for the lock: without limit, or for `waitMs`, after which it rejects with `LockNotAcquiredError`. */
   async lock(key: string, options: LockOptions = {}): Promise<DistributedLock> {
     const resolved = this.#resolve(key, options, this.#defaults.waitMs ?? Infinity)
-    return (await this.#enter(key, resolved)).enter()
+    return this.#enter(key, resolved)
   }
 
   /** The lock, or null if another holds it (after `waitMs`, if given). */
@@ -104,10 +104,9 @@ export class LockManager implements AsyncDisposable {
     const [options, fn] = typeof optionsOrFn === 'function' ? [{}, optionsOrFn] : [optionsOrFn, maybeFn]
     if (typeof fn !== 'function') throw new ConfigurationError('withLock(key, options?, fn) needs a function to run under the lock.')
     const resolved = this.#resolve(key, options, this.#defaults.waitMs ?? Infinity)
-    const lock = await this.#enter(key, resolved)
-    const handle = lock.enter(resolved.signal)
+    const handle = await this.#enter(key, resolved, resolved.signal)
     try {
-      return await runInChain(lock, () => fn(handle))
+      return await runInChain(LockHandle.heldBy(handle), () => fn(handle))
     } finally {
       await handle[Symbol.asyncDispose]()
     }
@@ -120,7 +119,7 @@ export class LockManager implements AsyncDisposable {
     const handle = lock?.handles.at(-1)
     if (!lock || !handle) throw new LockNotHeldError(key, `"${key}" is not locked by this manager.`)
     if (await handle.release()) return
-    throw lock.hold.error ?? new OwnershipLostError(key, 'it ended before it was released')
+    throw lock.hold.error ?? lock.hold.notHeld()
   }
 
   /** Every resource whose key begins with `prefix`, with its holders and waiters. */
@@ -134,7 +133,7 @@ export class LockManager implements AsyncDisposable {
         holders: holders.map(({ epoch, metadata, ...holder }) => ({
           ...holder,
           fence: epoch === undefined ? undefined : fenceOf(epoch),
-          ...(metadata === undefined ? undefined : { metadata: JSON.parse(metadata) as JsonValue }),
+          ...(metadata === undefined ? undefined : { metadata: parseMetadata(metadata) }),
         })),
       }
     }
@@ -162,8 +161,11 @@ export class LockManager implements AsyncDisposable {
 
   /** Aborts the signals of all its locks, releases them, and ends every wait with `ManagerClosedError`. */
   async close(): Promise<void> {
-    await this.#claims.close()
-    this.#stopLog()
+    try {
+      await this.#claims.close()
+    } finally {
+      this.#stopLog()
+    }
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -188,11 +190,13 @@ export class LockManager implements AsyncDisposable {
     return resolved
   }
 
-  async #enter(key: string, options: ResolvedLockOptions): Promise<HeldLock> {
+  /** Re-enters at once if the chain holds it: an outer release that comes later leaves it held for the inner one. */
+  async #enter(key: string, options: ResolvedLockOptions, signal?: AbortSignal): Promise<LockHandle> {
     const held = this.#heldByChain(key)
     if (held && !options.reentrant) throw new LockAlreadyHeldError(key)
-    const lock = held ?? (await this.#acquire(key, options))
-    if (lock instanceof HeldLock) return lock
+    if (held) return held.enter(signal)
+    const lock = await this.#acquire(key, options)
+    if (lock instanceof HeldLock) return lock.enter(signal)
     throw notAcquired(key, lock, options.waitMs, this.owner)
   }
 
@@ -204,6 +208,8 @@ export class LockManager implements AsyncDisposable {
 
   async #acquire(key: string, options: ResolvedLockOptions) {
     const lock = await acquireLock(this.#claims, key, options)
+    // Whoever listens to events may have closed the manager by now.
+    this.#claims.assertOpen()
     if (lock instanceof HeldLock) this.#remember(lock)
     return lock
   }
@@ -227,5 +233,14 @@ export class LockManager implements AsyncDisposable {
     const [oldest] = this.#lost
     this.#lost.delete(oldest!)
     if (this.#locks.get(oldest!.hold.key) === oldest) this.#locks.delete(oldest!.hold.key)
+  }
+}
+
+/** Somebody else may have written there: then it is shown as it is. */
+function parseMetadata(text: string): JsonValue {
+  try {
+    return JSON.parse(text) as JsonValue
+  } catch {
+    return text
   }
 }

@@ -59,7 +59,9 @@ export interface Surroundings {
 export interface Outcome {
   held(grant: Grant): void
   refused(blocker: Blocker): void
-  failed(reason: unknown): void
+  /** By the caller's signal, or because the manager closes. */
+  cancelled(reason: unknown): void
+  failed(error: HoldfastError): void
 }
 
 /** Past the blocker's expiry: the store counts whole milliseconds. */
@@ -128,7 +130,9 @@ export class ClaimLoop {
   }
 
   cancel(reason: unknown): void {
-    this.#fail(reason, true)
+    if (!this.#finish()) return
+    this.#withdraw()
+    this.#outcome.cancelled(reason)
   }
 
   #ask(): void {
@@ -139,19 +143,7 @@ export class ClaimLoop {
     this.#around.asks(this)
     // Ever more patient, so that requests do not pile up behind one that hangs.
     this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
-    const request = backend.claim([this.claim], this.#patience.waitMs === 0 ? 'leave' : 'queue').then(
-      ([state]) => {
-        if (this.#unanswered === request) this.#unanswered = undefined
-        this.#heard(state!, sentAt)
-      },
-      (error: unknown) => {
-        // Of one that was given up as overdue, no more need be said.
-        if (this.#unanswered !== request) return
-        this.#unanswered = undefined
-        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend.name))
-      },
-    )
-    this.#unanswered = request
+    this.#send(backend.claim([this.claim], this.#patience.waitMs === 0 ? 'leave' : 'queue'), ([state]) => this.#heard(state!, sentAt))
   }
 
   /**
@@ -160,18 +152,25 @@ export class ClaimLoop {
    */
   #letGo(): void {
     this.#state = 'asking'
-    const { backend } = this.#around
-    const request = backend.release([this.claim]).then(
-      () => {
-        if (this.#unanswered === request) this.#unanswered = undefined
-        if (this.#state !== 'done') this.#ask()
+    this.#send(this.#around.backend.release([this.claim]), () => {
+      if (this.#state !== 'done') this.#ask()
+    })
+  }
+
+  #send<T>(request: Promise<T>, onAnswer: (answer: T) => void): void {
+    const unanswered = request.then(
+      (answer) => {
+        if (this.#unanswered === unanswered) this.#unanswered = undefined
+        onAnswer(answer)
       },
       (error: unknown) => {
-        if (this.#unanswered === request) this.#unanswered = undefined
-        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend.name))
+        // Of one that was given up as overdue, no more need be said.
+        if (this.#unanswered !== unanswered) return
+        this.#unanswered = undefined
+        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, this.#around.backend.name))
       },
     )
-    this.#unanswered = request
+    this.#unanswered = unanswered
   }
 
   #overdue(): void {
@@ -256,7 +255,8 @@ export class ClaimLoop {
       ms = Math.min(ms, holder.expiresInMs + AFTER_EXPIRY_MS + Math.min(ahead * SPREAD_MS, MAX_SPREAD_MS))
     }
     // Nobody tells us when an outsider lets go.
-    if (!holder || (holder.owner === undefined && ahead === 0)) ms = Math.min(ms, this.#patience.retryMs)
+    const isUntold = !holder || (holder.owner === undefined && ahead === 0) || this.#around.backend.traits.wakes === 'poll'
+    if (isUntold) ms = Math.min(ms, this.#patience.retryMs)
     if (ms === Infinity) this.#timer?.cancel()
     else this.#setTimer(ms, () => this.#ask())
   }
@@ -288,10 +288,10 @@ export class ClaimLoop {
     }
   }
 
-  #fail(reason: unknown, mayBeOnStore: boolean): void {
+  #fail(error: HoldfastError, mayBeOnStore: boolean): void {
     if (!this.#finish()) return
     if (mayBeOnStore) this.#withdraw()
-    this.#outcome.failed(reason)
+    this.#outcome.failed(error)
   }
 
   #finish(): boolean {

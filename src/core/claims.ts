@@ -72,9 +72,13 @@ export class Claims {
           this.events.emit('refused', claim.resource, refusal)
           resolve(refusal)
         },
-        failed: (reason) => {
+        cancelled: (reason) => {
           this.events.emit('cancelled', claim.resource, { reason, waitedMs: this.clock.now() - askedAt })
           reject(reason)
+        },
+        failed: (error) => {
+          this.events.emit('claim-failed', claim.resource, { error })
+          reject(error)
         },
       })
       this.#loops.set(claim.id, loop)
@@ -97,6 +101,7 @@ export class Claims {
     if (state.status === 'revoked' || this.clock.now() >= deadline || this.#closing) {
       // It is ours by now, and nobody will use it.
       this.withdraw(claim)
+      this.assertOpen()
       throw new OwnershipLostError(claim.resource, 'it ended while it was being adopted')
     }
     return this.#hold(claim, { epoch, deadline, unanswered: undefined }, turn, terms, 0)
@@ -115,7 +120,13 @@ export class Claims {
     for (;;) {
       const next = await answered(resources.next(), this.clock, this.backend.name)
       if (next.done) return
-      yield next.value
+      let wantsMore = false
+      try {
+        yield next.value
+        wantsMore = true
+      } finally {
+        if (!wantsMore) await resources.return?.()
+      }
     }
   }
 
@@ -138,7 +149,9 @@ export class Claims {
   }
 
   async #freeAll(holds: readonly Hold[]): Promise<void> {
-    await Promise.allSettled(holds.map((hold) => hold.release()))
+    const release = (hold: Hold) =>
+      hold.release().catch((error: HoldfastError) => this.events.emit('release-failed', hold.key, { error }))
+    await Promise.all(holds.map(release))
     await this.#withdrawals.close()
   }
 
@@ -206,8 +219,8 @@ export class Claims {
     if (queue.isEmpty) this.#queues.delete(resource)
   }
 
-  withdraw(claim: Claim, unanswered?: Promise<unknown>): void {
-    this.#withdrawals.start(claim, unanswered)
+  withdraw(claim: Claim, unanswered?: Promise<unknown>, ttlMs?: number): void {
+    this.#withdrawals.start(claim, unanswered, ttlMs)
   }
 
   failed(loop: ClaimLoop, error: HoldfastError): void {

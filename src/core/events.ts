@@ -22,7 +22,7 @@ export interface EventDetails {
   revoked: { readonly when: 'told' | 'now' }
   /** A release could not be brought to the store; it is tried again, or the TTL ends the claim. */
   'release-failed': { readonly error: HoldfastError }
-  /** A claim that waits could not be brought to the store; it is tried again. */
+  /** A claim could not be brought to the store; one that waits is tried again. */
   'claim-failed': { readonly error: HoldfastError }
   /** A renewal failed; it is tried again for as long as the hold lasts. */
   'renew-failed': { readonly fence: bigint; readonly remainingMs: number; readonly error: HoldfastError }

@@ -34,7 +34,7 @@ export interface HoldSurroundings {
   readonly clock: Clock
   readonly events: Events
   readonly keeper: Keeper
-  withdraw(claim: Claim, unanswered?: Promise<unknown>): void
+  withdraw(claim: Claim, unanswered?: Promise<unknown>, ttlMs?: number): void
   ended(hold: Hold): void
 }
 
@@ -77,7 +77,7 @@ export class Hold {
     this.#unanswered = grant.unanswered
     this.acquiredAt = around.clock.now()
     // Counted from when the TTL began, which may be a while ago: a slow reply must not make the first renewal too late.
-    this.#renewAt = options.autoRenew ? grant.deadline - this.#ttlMs + this.#renewEveryMs() : Infinity
+    this.#renewAt = options.autoRenew ? grant.deadline - deadlineOf(0, this.#ttlMs) + this.#renewEveryMs() : Infinity
     around.keeper.add(this)
   }
 
@@ -153,7 +153,7 @@ export class Hold {
     if (this.#state !== 'held') return
     this.#lost(why)
     // If the store still counts it as ours, the next in line need not wait for its TTL.
-    this.#around.withdraw(this.claim, this.#unanswered)
+    this.#around.withdraw(this.claim, this.#unanswered, this.#ttlMs)
   }
 
   #lost(why: string): void {
@@ -221,14 +221,15 @@ export class Hold {
   /** Gives it up without waiting for the store, after a release that failed. */
   abandon(): void {
     if (this.#state !== 'unreleased') return
-    this.#around.withdraw(this.claim, this.#unanswered)
+    this.#around.withdraw(this.claim, this.#unanswered, this.#ttlMs)
     this.#end('released')
   }
 
   /** Sets what is left, and the TTL of later renewals. */
-  async extend(ttlMs: number): Promise<void> {
+  async extend(wantedMs: number): Promise<void> {
     this.assertHeld()
     const { backend, clock } = this.#around
+    const ttlMs = Math.max(wantedMs, backend.traits.minTtlMs)
     // One after the other, so that the store's word and ours are about the same extension.
     const extending = this.#extending.then(async () => {
       this.assertHeld()
@@ -236,6 +237,7 @@ export class Hold {
       this.#terms++
       this.#ttlMs = ttlMs
       this.#deadline = Math.min(this.#deadline, deadlineOf(sentAt, ttlMs))
+      this.renewAgainAt(sentAt + this.#renewEveryMs())
       this.#around.keeper.schedule(this.dueAt())
       const renewal = { claim: this.claim, ttlMs, exact: true }
       const state = await answeredOne(backend.renew([renewal]), clock, backend.name)

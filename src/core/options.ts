@@ -95,7 +95,8 @@ function checkNames(kind: string, options: object, known: readonly string[]): vo
 
 export function resolveDefaults(options: ManagerOptions): ManagerDefaults {
   checkNames('manager', options, MANAGER_OPTIONS)
-  const { ttlMs = 10_000, waitMs, retryMs = 50 } = options
+  const { ttlMs = 10_000, waitMs, retryMs = 50, logger } = options
+  if (logger !== undefined) checkLogger(logger)
   checkTtl(ttlMs)
   if (waitMs !== undefined) checkWait(waitMs)
   checkSpan('retryMs', retryMs)
@@ -144,6 +145,20 @@ export function checkTtl(ttlMs: unknown): asserts ttlMs is number {
   }
   if (ttlMs < MIN_TTL_MS) throw new InvalidTtlError(`ttlMs must be at least ${MIN_TTL_MS}, not ${ttlMs}: a shorter hold ends before anyone could work.`)
   if (ttlMs > MAX_MS) throw new InvalidTtlError(`ttlMs must be at most ${MAX_MS} (24 days), not ${ttlMs}.`)
+}
+
+function checkLogger(logger: unknown): void {
+  const can = (name: string) => typeof (logger as Record<string, unknown>)[name] === 'function'
+  if (typeof logger === 'object' && logger !== null && can('info') && can('warn') && can('error')) return
+  throw new ConfigurationError('logger is an object with info, warn and error, such as console or a pino logger.')
+}
+
+/** The terms of a lock that come from outside, in a transfer. */
+export function checkTerms(terms: { ttlMs: unknown; autoRenew: unknown; renewEveryMs?: unknown; maxHoldMs?: unknown }): void {
+  checkTtl(terms.ttlMs)
+  checkFlag('autoRenew', terms.autoRenew)
+  if (terms.renewEveryMs !== undefined) checkSpan('renewEveryMs', terms.renewEveryMs)
+  if (terms.maxHoldMs !== undefined) checkSpan('maxHoldMs', terms.maxHoldMs)
 }
 
 export function checkPrefix(prefix: unknown): asserts prefix is string {

@@ -32,10 +32,13 @@ export class Withdrawals {
     this.#events = events
   }
 
-  /** `unanswered`: requests of this claim that have to be answered first, or be overdue. */
-  start(claim: Claim, unanswered?: Promise<unknown>): void {
+  /**
+   * `unanswered`: a request of this claim that has to be answered first, or be overdue. `ttlMs`: how long the claim could be
+   * in the way, if it was extended.
+   */
+  start(claim: Claim, unanswered?: Promise<unknown>, ttlMs = claim.ttlMs): void {
     this.#remember(claim)
-    const withdrawal = this.#run(claim, unanswered).finally(() => this.#pending.delete(withdrawal))
+    const withdrawal = this.#run(claim, unanswered, ttlMs).finally(() => this.#pending.delete(withdrawal))
     this.#pending.add(withdrawal)
   }
 
@@ -61,9 +64,9 @@ export class Withdrawals {
     }
   }
 
-  async #run(claim: Claim, unanswered: Promise<unknown> | undefined): Promise<void> {
+  async #run(claim: Claim, unanswered: Promise<unknown> | undefined, ttlMs: number): Promise<void> {
     if (unanswered) await answered(unanswered, this.#clock, this.#backend.name).catch(() => {})
-    const until = this.#clock.now() + claim.ttlMs
+    const until = this.#clock.now() + ttlMs
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2)) {
       const error = await this.#release(claim)
       if (!error) return

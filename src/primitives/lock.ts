@@ -7,7 +7,7 @@ import type { Claims, Refusal } from '../core/claims.js'
 import { ConfigurationError, type HoldfastError } from '../core/errors.js'
 import { TURNS, type Hold, type HoldTerms } from '../core/hold.js'
 import { checkKey } from '../core/key.js'
-import { checkTtl, type ResolvedLockOptions } from '../core/options.js'
+import { checkTerms, checkTtl, type ResolvedLockOptions } from '../core/options.js'
 import { parseToken, tokenOf } from '../core/token.js'
 
 export interface DistributedLock extends AsyncDisposable {
@@ -68,6 +68,11 @@ export class LockHandle implements DistributedLock {
   constructor(lock: HeldLock, callerSignal: AbortSignal | undefined) {
     this.#lock = lock
     this.#callerSignal = callerSignal
+  }
+
+  /** Not a member, so that users do not see it. */
+  static heldBy(handle: LockHandle): HeldLock {
+    return handle.#lock
   }
 
   get key(): string {
@@ -232,9 +237,20 @@ function decodeTransfer(text: string): Transfer {
   } catch {
     throw bad
   }
-  const { key, token, turn, ttlMs } = transfer
+  if (typeof transfer !== 'object' || transfer === null) throw bad
+  const { key, token, turn, type, metadata } = transfer
   checkKey(key)
-  checkTtl(ttlMs)
+  checkTerms(transfer)
   if (!Number.isInteger(turn) || turn < 1 || turn >= TURNS || typeof token !== 'string' || !parseToken(token)) throw bad
+  if ((type !== undefined && typeof type !== 'string') || (metadata !== undefined && !isJson(metadata))) throw bad
   return transfer
+}
+
+function isJson(text: unknown): boolean {
+  try {
+    JSON.parse(text as string)
+    return typeof text === 'string'
+  } catch {
+    return false
+  }
 }

@@ -43,7 +43,7 @@ export class WakeUps {
     scope: Scope,
     keys: Keys,
     serverClock: ServerClock,
-    { grantsCount, onEpoch }: { grantsCount: boolean; onEpoch(epoch: bigint): void },
+    { grantsCount, onEpoch }: { grantsCount: boolean; onEpoch: (epoch: bigint) => void },
   ) {
     this.#client = client
     this.#scope = scope
