@@ -1,0 +1,314 @@
+/** The scripts themselves, one step at a time, as the server sees them. */
+import { Redis } from 'ioredis'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { Script } from '../../src/backends/redis/client.js'
+import { Keys, slotOf, tagOf } from '../../src/backends/redis/keys.js'
+import * as lua from '../../src/backends/redis/lua.js'
+import { startRedis, type RedisServer } from '../support/redis-server.js'
+
+let server: RedisServer
+let client: Redis
+const keys = new Keys('t')
+const [lock, queue, heard, meta] = keys.of('k')
+
+beforeAll(async () => {
+  server = await startRedis()
+  client = new Redis(server.port)
+})
+afterAll(async () => {
+  client.disconnect()
+  await server.stop()
+})
+beforeEach(() => client.flushall())
+
+const id = (letter: string) => letter.repeat(32)
+const [A, B, C] = [id('a'), id('b'), id('c')]
+
+interface Call {
+  readonly owner?: string
+  readonly seen?: string
+  readonly resources?: readonly string[]
+}
+
+async function run(source: string, args: readonly (string | number)[], call: Call = {}): Promise<unknown[][]> {
+  const { owner = 'me', seen = '0', resources = ['k'] } = call
+  const allKeys = [keys.fence, ...resources.flatMap((resource) => [...keys.of(resource)])]
+  const [, ...items] = (await new Script(source).run(client, allKeys, [owner, seen, keys.wake, ...args])) as unknown[][]
+  return items
+}
+
+const claim = async (claimId: string, how: 'queue' | 'deaf' | 'leave' = 'queue', { ttl = 5_000, place = '', about = '', ...call }: Call & { ttl?: number; place?: string; about?: string } = {}) =>
+  (await run(lua.claim, [how, claimId, ttl, place, about], call))[0]!
+const renew = async (claimId: string, ttl: number, { shortenUntil = '', from = '', ...call }: Call & { shortenUntil?: string | number; from?: string } = {}) =>
+  (await run(lua.renew, [claimId, ttl, shortenUntil, '', from], call))[0]!
+const release = async (claimId: string, { ttl = 5_000, ...call }: Call & { ttl?: number } = {}) =>
+  (await run(lua.release, [claimId, ttl, ''], call))[0]!
+
+/** Subscribed, and so alive as long as it is heard of. */
+async function listening(owner: string): Promise<{ readonly told: string[]; stop(): Promise<void> }> {
+  const subscriber = new Redis(server.port)
+  const told: string[] = []
+  subscriber.on('message', (_: string, message: string) => told.push(message))
+  await subscriber.subscribe(keys.wake + owner)
+  return { told, stop: async () => void (await subscriber.quit()) }
+}
+
+describe('slots and tags', () => {
+  it('are those of the cluster specification', () => {
+    expect(slotOf('123456789')).toBe(0x31c3 % 16_384)
+    expect(slotOf('{user1000}.following')).toBe(slotOf('user1000'))
+    expect(slotOf('foo{}{bar}')).not.toBe(slotOf('bar'))
+    expect(slotOf('foo{{bar}}zap')).toBe(slotOf('{bar'))
+    expect(slotOf('foo{bar}{zap}')).toBe(slotOf('bar'))
+  })
+
+  it('put all keys of a resource into one slot, however odd it is', () => {
+    for (const key of ['k', '{a}b', '{}x', 'x{', '}{', 'é{ü}', '\n{\0}']) {
+      const slots = keys.of(key).map((name) => slotOf(name))
+      expect(new Set(slots).size).toBe(1)
+    }
+  })
+
+  it('have a tag for every slot', () => {
+    for (let slot = 0; slot < 16_384; slot++) expect(slotOf(tagOf(slot))).toBe(slot)
+  })
+})
+
+describe('claim.lua', () => {
+  it('makes exactly what SET NX PX makes', async () => {
+    const [code, epoch, waiting] = await claim(A)
+    expect([code, waiting]).toEqual([1, 0])
+    expect(await client.get(lock)).toBe(`${A}.${String(epoch)}.me`)
+    expect(await client.pttl(lock)).toBeGreaterThan(4_000)
+    expect((await client.keys('*')).sort()).toEqual([keys.fence, lock].sort())
+  })
+
+  it('gives the same state when asked again, and never a shorter life', async () => {
+    const [, epoch] = await claim(A)
+    await client.pexpire(lock, 60_000)
+    expect(await claim(A)).toEqual([1, epoch, 0, 0])
+    expect(await client.pttl(lock)).toBeGreaterThan(50_000)
+    await client.pexpire(lock, 100)
+    await claim(A)
+    expect(await client.pttl(lock)).toBeGreaterThan(4_000)
+  })
+
+  it('epochs go on from the largest of counter, clock and what the client has seen', async () => {
+    await client.set(keys.fence, '9007199254740993')
+    expect((await claim(A))[1]).toBe('9007199254740994')
+    await release(A)
+    expect((await claim(B, 'queue', { seen: '9223372036854775000' }))[1]).toBe('9223372036854775001')
+    await release(B)
+    await client.del(keys.fence)
+    const [, epoch] = await claim(C)
+    const [seconds] = await client.time()
+    expect(String(epoch).slice(0, -6)).toBe(String(seconds))
+  })
+
+  it('the fast path and the long way give the same', async () => {
+    const fast = await claim(A)
+    await release(A)
+    // With something about it, the long way is taken.
+    const slow = await claim(B, 'queue', { about: '["x",null]' })
+    expect([fast[0], fast[2], fast[3]]).toEqual([slow[0], slow[2], slow[3]])
+    expect(BigInt(slow[1] as string)).toBeGreaterThan(BigInt(fast[1] as string))
+    expect(await client.get(meta)).toBe(`${B}\n["x",null]`)
+  })
+
+  it('queues by ticket, and says who is in the way', async () => {
+    const [, epoch] = await claim(A, 'queue', { owner: 'holder' })
+    expect(await claim(B)).toEqual([0, '1', 0, 0, `${A}.${String(epoch)}.holder`, expect.any(Number), '', 0, 0])
+    expect((await claim(C)).slice(0, 4)).toEqual([0, '2', 1, 1])
+    expect((await claim(B)).slice(0, 4)).toEqual([0, '1', 0, 1])
+    expect((await claim(id('d'), 'leave')).slice(0, 3)).toEqual([2, 2, 2])
+    expect(await client.zcard(queue)).toBe(2)
+    for (const key of [queue, heard]) expect(await client.pttl(key)).toBeGreaterThan(9_000)
+  })
+
+  it('brings one that was passed over back to its place, and says so', async () => {
+    await claim(A)
+    const [, place] = await claim(B)
+    await claim(C)
+    await client.zremrangebyrank(queue, 0, 0)
+    expect(await claim(B, 'queue', { place: place as string })).toMatchObject([0, '1', 0, 1, expect.any(String), expect.any(Number), '', 0, 1])
+    // The queue has vanished altogether, and its counter too: newcomers still come behind.
+    await client.del(queue, heard)
+    await claim(C, 'queue', { place: '7' })
+    expect((await claim(id('d'))).slice(0, 3)).toEqual([0, '8', 1])
+  })
+
+  it('a free lock goes to the head that is alive, not to who asks', async () => {
+    const alive = await listening('other')
+    await claim(A)
+    await claim(B, 'queue', { owner: 'other' })
+    await client.del(lock)
+    expect((await claim(C))[0]).toBe(0)
+    expect(await client.get(lock)).toContain(`${B}.`)
+    await alive.stop()
+  })
+
+  it('a head that is silent, or does not listen, is passed over', async () => {
+    await claim(A)
+    await claim(B, 'queue', { owner: 'not listening' })
+    const silent = await listening('silent')
+    await claim(C, 'queue', { owner: 'silent' })
+    await client.hset(heard, 'silent', Date.now() - 2_600)
+    await client.del(lock)
+    expect((await claim(id('d')))[0]).toBe(1)
+    expect(await client.zcard(queue)).toBe(0)
+    await silent.stop()
+  })
+
+  it('one that says it is deaf is granted for a while, until it asks', async () => {
+    await claim(A)
+    await claim(B, 'deaf', { owner: 'deaf', ttl: 30_000 })
+    await release(A)
+    expect(await client.get(lock)).toContain(`${B}.`)
+    expect(await client.pttl(lock)).toBeLessThanOrEqual(2_000)
+    expect((await claim(B, 'deaf', { owner: 'deaf', ttl: 30_000, place: '1' })).slice(0, 1)).toEqual([1])
+    expect(await client.pttl(lock)).toBeGreaterThan(25_000)
+  })
+
+  it('one bad item leaves its neighbours alone, before it and behind it', async () => {
+    await client.rpush('t:lock:bad', 'x')
+    const args = [A, B, C].flatMap((claimId) => [claimId, 5_000, '', ''])
+    const items = await run(lua.claim, ['queue', ...args], { resources: ['one', 'bad', 'two'] })
+    expect(items.map(([code]) => code)).toEqual([1, -1, 1])
+    expect(items[1]![1]).toMatch(/WRONGTYPE/)
+    expect(await client.get('t:lock:two')).toContain(C)
+  })
+})
+
+describe('release.lua', () => {
+  it('hands over in the same step, and tells the next', async () => {
+    const next = await listening('next')
+    await claim(A)
+    await claim(B, 'queue', { owner: 'next' })
+    await claim(C, 'queue', { owner: 'next' })
+    expect(await release(A)).toEqual([1])
+    const value = await client.get(lock)
+    expect(value).toMatch(new RegExp(`^${B}\\.\\d+\\.next$`))
+    await expect.poll(() => next.told).toHaveLength(1)
+    const [, , epoch, serverMs, waiting, name] = next.told[0]!.split(' ')
+    expect([epoch, waiting, name]).toEqual([value!.split('.')[1], '1', lock])
+    expect(Math.abs(Number(serverMs) - Date.now())).toBeLessThan(5_000)
+    await next.stop()
+  })
+
+  it('frees what nobody waits for, and leaves what is not ours', async () => {
+    await claim(A, 'queue', { about: '["x",null]' })
+    expect(await release(B)).toEqual([0])
+    expect(await client.get(lock)).toContain(A)
+    expect((await run(lua.release, [A, 5_000, '["x",null]']))[0]).toEqual([1])
+    expect(await client.keys('*')).toEqual([keys.fence])
+    expect(await release(A)).toEqual([0])
+  })
+
+  it('withdraws one that waits, by its whole name', async () => {
+    await claim(A)
+    await claim(B)
+    expect(await release(B)).toEqual([0])
+    expect(await client.exists(queue)).toBe(0)
+    expect(await client.get(lock)).toContain(A)
+  })
+
+  it('withdrawing the head of a free lock lets the next in', async () => {
+    const next = await listening('next')
+    await claim(A)
+    await claim(B)
+    await claim(C, 'queue', { owner: 'next' })
+    await client.del(lock)
+    await release(B)
+    expect(await client.get(lock)).toContain(C)
+    await next.stop()
+  })
+})
+
+describe('renew.lua', () => {
+  it('raises, and shortens only in time', async () => {
+    await claim(A)
+    expect((await renew(A, 9_000)).slice(0, 2)).toEqual([1, 0])
+    expect(await client.pttl(lock)).toBeGreaterThan(8_000)
+    await renew(A, 1_000)
+    expect(await client.pttl(lock)).toBeGreaterThan(8_000)
+    await renew(A, 1_000, { shortenUntil: Date.now() - 60_000 })
+    expect(await client.pttl(lock)).toBeGreaterThan(8_000)
+    await renew(A, 1_000, { shortenUntil: Date.now() + 60_000 })
+    expect(await client.pttl(lock)).toBeLessThanOrEqual(1_000)
+  })
+
+  it('is for the owner alone; another can take it over once, from whom it was given by', async () => {
+    const [, epoch] = await claim(A, 'queue', { owner: 'giver' })
+    expect(await renew(A, 60_000)).toEqual([0])
+    expect(await renew(A, 60_000, { from: 'somebody' })).toEqual([0])
+    expect(await client.pttl(lock)).toBeLessThanOrEqual(5_000)
+    expect(await renew(A, 9_000, { from: 'giver' })).toEqual([1, 0, epoch])
+    expect(await client.get(lock)).toBe(`${A}.${String(epoch)}.me`)
+    // Asked again after a lost reply; but nobody else, nor the giver's late renewal.
+    expect((await renew(A, 9_000, { from: 'giver' }))[0]).toBe(1)
+    expect(await renew(A, 60_000, { owner: 'third', from: 'giver' })).toEqual([0])
+    expect(await renew(A, 60_000, { owner: 'giver' })).toEqual([0])
+    expect(await client.pttl(lock)).toBeLessThanOrEqual(9_000)
+  })
+
+  it('of one that is gone lets the next in', async () => {
+    const next = await listening('next')
+    await claim(A)
+    await claim(B, 'queue', { owner: 'next' })
+    await client.del(lock)
+    expect(await renew(A, 5_000)).toEqual([0])
+    expect(await client.get(lock)).toContain(B)
+    await next.stop()
+  })
+})
+
+describe('revoke.lua', () => {
+  const revoke = async (when: 'told' | 'now', seen: string) => (await run(lua.revoke, [when, seen]))[0]![0]
+
+  it('told: marks it, keeps its life, and it cannot be renewed or claimed, only released', async () => {
+    const holder = await listening('holder')
+    await claim(A, 'queue', { owner: 'holder' })
+    const value = (await client.get(lock))!
+    expect(await revoke('told', value)).toBe('told')
+    expect(await client.get(lock)).toBe(`~${value}`)
+    expect(await client.pttl(lock)).toBeGreaterThan(4_000)
+    expect(await renew(A, 9_000, { owner: 'holder' })).toEqual([2])
+    expect(await claim(A, 'queue', { owner: 'holder' })).toEqual([3, value.split('.')[1]])
+    expect((await claim(B, 'leave'))[0]).toBe(2)
+    await expect.poll(() => holder.told).toEqual([`revoked ${A} ${lock}`])
+    expect(await release(A)).toEqual([1])
+    expect(await client.exists(lock)).toBe(0)
+    await holder.stop()
+  })
+
+  it('now: takes it from the one that was seen, and from nobody after it', async () => {
+    await claim(A)
+    const value = (await client.get(lock))!
+    expect(await revoke('now', value)).toBe('freed')
+    await claim(B)
+    expect(await revoke('now', value)).toBe('freed')
+    expect(await client.get(lock)).toContain(B)
+  })
+
+  it('an outsider cannot be told, but it can be thrown out', async () => {
+    for (const value of ['x', '', '~', '~x', 'a.b.c', `${'z'.repeat(32)}.1.me`]) {
+      await client.set(lock, value)
+      expect(await revoke('told', value)).toBe('outsider')
+      expect(await client.get(lock)).toBe(value)
+      expect(await revoke('now', value)).toBe('freed')
+      expect(await client.exists(lock)).toBe(0)
+    }
+  })
+})
+
+describe('inspect.lua', () => {
+  it('reads, and writes nothing', async () => {
+    await claim(A, 'queue', { about: '["x",null]' })
+    await claim(B)
+    await client.config('RESETSTAT')
+    const [item] = await run(lua.inspect, [])
+    expect(item).toEqual([await client.get(lock), expect.any(Number), '["x",null]', [`${B}|5000|1|me\n`]])
+    const counts = await server.commandCounts()
+    for (const write of ['set', 'del', 'zadd', 'zrem', 'pexpire', 'hset', 'publish']) expect(counts[write]).toBeUndefined()
+  })
+})
