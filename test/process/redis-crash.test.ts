@@ -48,7 +48,7 @@ describe('a process that is killed', () => {
     // Every second one, so that the dead stand between the living.
     const killed = workers.filter((_, i) => i % 2 === 0)
     const living = workers.filter((_, i) => i % 2 === 1)
-    convoys.forEach((convoy) => convoy.catch(() => {}))
+    for (const convoy of convoys) convoy.catch(() => {})
     await Promise.all(killed.map((worker) => worker.kill()))
     const releasedAt = process.hrtime.bigint()
     expect(await first.release()).toBe(true)

@@ -1,5 +1,5 @@
 /** What once went wrong on a real Redis, each in the sequence of events that showed it. */
-import { Redis, type RedisOptions } from 'ioredis'
+import { Redis } from 'ioredis'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { redisBackend } from '../../src/backends/redis/index.js'
@@ -26,8 +26,8 @@ afterEach(async () => {
   await proxy.close()
 })
 
-function manager(port: number, options: ManagerOptions = {}, clientOptions: RedisOptions = {}): LockManager {
-  const client = new Redis({ ...clientOptions, port } as RedisOptions)
+function manager(port: number, options: ManagerOptions = {}, clientOptions: object = {}): LockManager {
+  const client = new Redis(Object.assign({ port }, clientOptions))
   client.on('error', () => {})
   const locks = createLocks(redisBackend(client), { prefix: 'test', ...options })
   cleanUps.push(async () => {

@@ -10,6 +10,8 @@ interface PendingTimer {
   readonly purpose: 'background' | 'awaited'
 }
 
+const MAX_AT_ONCE = 10_000
+
 export class ManualClock implements Clock {
   #now: number
   readonly #timers = new Set<PendingTimer>()
@@ -36,9 +38,12 @@ export class ManualClock implements Clock {
   /** Lets `ms` pass. Whatever is due runs at its moment, and promises settle before the next. */
   async advance(ms: number): Promise<void> {
     const until = this.#now + ms
+    let atOnce = 0
     await settle()
     for (let next = this.#next(until); next; next = this.#next(until)) {
       this.#timers.delete(next)
+      atOnce = next.at > this.#now ? 0 : atOnce + 1
+      if (atOnce > MAX_AT_ONCE) throw new Error(`A busy loop: ${MAX_AT_ONCE} timers have fired at one moment.`)
       this.#now = Math.max(this.#now, next.at)
       next.task()
       await settle()
