@@ -1,0 +1,97 @@
+/** What is exported, by name: an addition or a loss is a decision, not an accident. */
+import { describe, expect, it } from 'vitest'
+import * as memory from '../../src/backends/memory/index.js'
+import * as holdfast from '../../src/index.js'
+import { manualWorld } from '../support/manual-world.js'
+
+describe('holdfast', () => {
+  it('exports connect, createLocks, key and the errors', () => {
+    expect(Object.keys(holdfast).sort()).toEqual([
+      'BackendError',
+      'ConfigurationError',
+      'ConflictError',
+      'ConnectorError',
+      'HoldfastError',
+      'InvalidKeyError',
+      'InvalidTtlError',
+      'LockAlreadyHeldError',
+      'LockNotAcquiredError',
+      'LockNotHeldError',
+      'LockReleasedError',
+      'LockedError',
+      'ManagerClosedError',
+      'NoLeaderError',
+      'NotLeaderError',
+      'OwnershipLostError',
+      'SessionExpiredError',
+      'connect',
+      'createLocks',
+      'key',
+    ])
+  })
+
+  it('/memory exports memoryBackend', () => {
+    expect(Object.keys(memory)).toEqual(['memoryBackend'])
+  })
+})
+
+/** Everything on an object and its class, but what every object has. */
+function members(it: object): string[] {
+  const names = new Set<string>()
+  for (let level = it; level !== Object.prototype; level = Object.getPrototypeOf(level) as object) {
+    for (const name of Reflect.ownKeys(level)) names.add(name === Symbol.asyncDispose ? '[Symbol.asyncDispose]' : String(name))
+  }
+  names.delete('constructor')
+  return [...names].sort()
+}
+
+describe('a lock manager', () => {
+  it('has these members', () => {
+    expect(members(manualWorld().manager())).toEqual([
+      '[Symbol.asyncDispose]',
+      'adopt',
+      'close',
+      'forceRelease',
+      'inspect',
+      'lock',
+      'owner',
+      // Internal, for connect(); so is `trouble`.
+      'ready',
+      'trouble',
+      'tryLock',
+      'unlock',
+      'withLock',
+    ])
+  })
+})
+
+describe('a lock', () => {
+  it('has these members, and its state is nobody else’s', async () => {
+    const lock = await manualWorld().manager().lock('k')
+    expect(members(lock)).toEqual([
+      '[Symbol.asyncDispose]',
+      'assertHeld',
+      'extend',
+      'fence',
+      'key',
+      'release',
+      'remainingMs',
+      'signal',
+      'toJSON',
+      'token',
+      'transfer',
+    ])
+    expect(Object.keys(lock)).toEqual([])
+    for (const name of ['key', 'token', 'fence', 'signal', 'remainingMs'] as const) {
+      expect(() => Object.assign(lock, { [name]: 'changed' })).toThrow(TypeError)
+    }
+  })
+
+  it('can be taken apart in a callback: what it says are values', async () => {
+    const { manager } = manualWorld()
+    await manager().withLock('k', ({ key, token, fence, signal, remainingMs }) => {
+      expect([typeof key, typeof token, typeof fence, typeof remainingMs]).toEqual(['string', 'string', 'bigint', 'number'])
+      expect(signal).toBeInstanceOf(AbortSignal)
+    })
+  })
+})
