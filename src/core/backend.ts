@@ -17,7 +17,7 @@ import type { HoldfastError } from './errors.js'
 export const ALL_SLOTS = 2 ** 31 - 1
 
 export interface Claim {
-  /** 128 random bits in hex. Whoever knows it can renew and release the claim. */
+  /** 128 random bits in hex. Whoever knows it can release the claim, and its owner can renew it. */
   readonly id: string
   readonly resource: string
   /** How many slots it takes, out of how many. */

@@ -234,11 +234,11 @@ function mayConcern(wakeUp: WakeUp, claim: Claim): boolean {
   return wakeUp.kind === 'look' && (wakeUp.resource === undefined || wakeUp.resource === claim.resource)
 }
 
-export function randomId(): string {
+function randomId(): string {
   return randomBytes(16).toString('hex')
 }
 
-export function only<T>(list: readonly T[]): T {
+function only<T>(list: readonly T[]): T {
   assert.equal(list.length, 1, `one answer for one claim, not ${show(list)}`)
   return list[0]!
 }

@@ -258,7 +258,7 @@ describe('inspect', () => {
     const backend: BackendFactory = (scope) => ({
       ...store.factory(scope),
       async *inspect() {
-        await new Promise(() => {})
+        yield await new Promise<never>(() => {})
       },
     })
     const listing = watch(all(new LockManager(backend, {}, clock).inspect()))

@@ -370,6 +370,23 @@ describe('extend', () => {
     expect(lock.remainingMs).toBe(left(1_000))
   })
 
+  it('to more is not believed because of a renewal under earlier terms that is answered later', async () => {
+    const { manager, store, clock } = manualWorld()
+    const lock = await manager().lock('k', { ttlMs: 9_000 })
+    const renewal = store.holdReply('renew')
+    await clock.advance(3_000)
+    expect(renewal.count).toBe(1)
+    // This one never gets to the store, which gives the lock nine seconds from the renewal on.
+    store.blackHole('renew')
+    watch(lock.extend(60_000))
+    await settle()
+    renewal.release()
+    await settle()
+    expect(lock.remainingMs).toBeLessThanOrEqual(left(9_000))
+    await clock.advance(9_000)
+    expect(() => lock.assertHeld()).toThrow(OwnershipLostError)
+  })
+
   it('leaves a lock that is kept on under its new TTL, also if the store could not be told', async () => {
     const { manager, store, clock } = manualWorld()
     const lock = await manager().lock('k', { ttlMs: 60_000 })
