@@ -19,6 +19,9 @@ const { values } = parseArgs({ options: { seconds: { type: 'string', default: '1
 const seconds = Number(values.seconds)
 if (!(seconds > 0)) throw new Error(`--seconds takes a number above 0, not ${values.seconds}`)
 
+/** Fences are long; their last digits tell them apart here. */
+const short = (fence) => `…${String(fence / 1024n).slice(-4)}`
+
 /** What the lock guards. It keeps the highest fence it has seen, in reads too, and refuses whoever comes with a lower one. */
 class Inventory {
   stock = STOCK
@@ -80,7 +83,7 @@ class Worker {
     handOvers++
     countHolders()
     if (freezes) {
-      tell(`${this.name} freezes in the middle of a sale, with fence ${lock.fence}`)
+      tell(`${this.name} freezes in the middle of a sale, with fence ${short(lock.fence)}`)
       lock.signal.addEventListener('abort', () => {
         if (!stop.signal.aborted) tell(`the lock moves on, and ${this.name}'s signal aborts: ${lock.signal.reason.code}`)
       })
@@ -88,7 +91,7 @@ class Worker {
     const stock = inventory.read(lock.fence)
     await pause(freezes ? FREEZE_MS : 150 + Math.random() * 450)
     if (inventory.write(lock.fence, stock - 1)) sold++
-    else tell(`${this.name} wakes up and writes with fence ${lock.fence}: refused, the inventory has seen ${inventory.fence}`)
+    else tell(`${this.name} wakes up and writes with fence ${short(lock.fence)}: refused, the inventory has seen ${short(inventory.fence)}`)
     if (inventory.stock === 0) stop.abort()
   }
 }
@@ -134,11 +137,11 @@ function row({ name, state, lock, locks }, waiters) {
   const label = bold(name.padEnd(6))
   switch (state) {
     case 'selling':
-      return `${green('●')} ${label}${green(`selling, fence ${lock.fence}`.padEnd(24))}${ttl}`
+      return `${green('●')} ${label}${green(`selling, fence ${short(lock.fence)}`.padEnd(24))}${ttl}`
     case 'frozen':
       return left > 0
-        ? `${yellow('●')} ${label}${yellow(`frozen, fence ${lock.fence}`.padEnd(24))}${ttl}`
-        : `${red('✗')} ${label}${red(`frozen, fence ${lock.fence}`.padEnd(24))}${red('lost, and does not know it yet')}`
+        ? `${yellow('●')} ${label}${yellow(`frozen, fence ${short(lock.fence)}`.padEnd(24))}${ttl}`
+        : `${red('✗')} ${label}${red(`frozen, fence ${short(lock.fence)}`.padEnd(24))}${red('lost, and does not know it yet')}`
     case 'waiting':
       return `${dim('○')} ${label}waiting${place > 0 ? `, place ${place}` : ''}`
     default:

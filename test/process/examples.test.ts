@@ -116,7 +116,7 @@ describe('examples', () => {
     const summary = /^✓ sold exactly (\d+), stale writes refused: (\d+), never two at once$/.exec(lines.at(-1)!)
     expect(lines).toContainEqual(expect.stringMatching(/Eve freezes in the middle of a sale/))
     expect(lines).toContainEqual(expect.stringMatching(/Eve's signal aborts: OWNERSHIP_LOST/))
-    expect(lines).toContainEqual(expect.stringMatching(/writes with fence \d+: refused/))
+    expect(lines).toContainEqual(expect.stringMatching(/writes with fence …\d+: refused/))
     expect(Number(summary?.[1])).toBeGreaterThan(5)
     expect(Number(summary?.[2])).toBeGreaterThan(0)
     // For a terminal only: the redrawing, and colours.
