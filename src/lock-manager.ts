@@ -94,14 +94,14 @@ export class LockManager implements AsyncDisposable {
   }
 
   /** Runs `fn` under the lock and returns what it returns. The lock is released whatever happens. */
-  withLock<T>(key: string, fn: (lock: DistributedLock) => T | Promise<T>): Promise<T>
-  withLock<T>(key: string, options: LockOptions, fn: (lock: DistributedLock) => T | Promise<T>): Promise<T>
-  async withLock<T>(
+  withLock<R>(key: string, fn: (lock: DistributedLock) => R): Promise<Awaited<R>>
+  withLock<R>(key: string, options: LockOptions | undefined, fn: (lock: DistributedLock) => R): Promise<Awaited<R>>
+  async withLock<R>(
     key: string,
-    optionsOrFn: LockOptions | ((lock: DistributedLock) => T | Promise<T>),
-    maybeFn?: (lock: DistributedLock) => T | Promise<T>,
-  ): Promise<T> {
-    const [options, fn] = typeof optionsOrFn === 'function' ? [{}, optionsOrFn] : [optionsOrFn, maybeFn]
+    optionsOrFn: LockOptions | undefined | ((lock: DistributedLock) => R),
+    maybeFn?: (lock: DistributedLock) => R,
+  ): Promise<Awaited<R>> {
+    const [options = {}, fn] = typeof optionsOrFn === 'function' ? [{}, optionsOrFn] : [optionsOrFn, maybeFn]
     if (typeof fn !== 'function') throw new ConfigurationError('withLock(key, options?, fn) needs a function to run under the lock.')
     const resolved = this.#resolve(key, options, this.#defaults.waitMs ?? Infinity)
     const handle = await this.#enter(key, resolved, resolved.signal)

@@ -67,11 +67,14 @@ export interface Renewal {
   readonly ttlMs: number
   readonly exact: boolean
   /**
-   * Takes the claim over from this owner, who has given it away. Only one can: whoever comes second finds it with another
-   * owner, as does a late renewal of the first one.
+   * The token of a claim that was given away (`tokenOf`): under the same epoch it becomes this one, with an id of its own. So
+   * only one can take it over, and nothing that its last owner still has on its way touches it.
    */
   readonly from?: string
 }
+
+/** An exact renewal that arrives later than this does not shorten: it may be an old one, and an extension may have come since. */
+export const EXACT_WITHIN_MS = 2_000
 
 export type RenewState =
   | { readonly status: 'held'; readonly waiting: number }

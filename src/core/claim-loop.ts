@@ -49,6 +49,8 @@ export interface Surroundings {
   heartbeatAt(loop: ClaimLoop): number
   /** The store could not be asked; it will be asked again. */
   failed(loop: ClaimLoop, error: HoldfastError): void
+  /** A fresh claim in the same place, for one that cannot be used any more. */
+  another(loop: ClaimLoop): Claim
   /** The loop is over; called once, before the outcome. */
   done(loop: ClaimLoop): void
   /** Frees the claim in the background, after `unanswered`. */
@@ -74,7 +76,7 @@ const MAX_OVERDUE_MS = 60_000
 const MAX_LATE_REPLIES = 3
 
 export class ClaimLoop {
-  readonly claim: Claim
+  claim: Claim
   readonly #around: Surroundings
   readonly #patience: Patience
   readonly #outcome: Outcome
@@ -87,6 +89,7 @@ export class ClaimLoop {
   /** Something happened while a request was on its way: its reply may be older than that. */
   #lookAgain = false
   #blocker: Blocker | undefined
+  #blockedUntil = Infinity
   /** Grants up to this one are over, for a later holder was seen: news of them may still come. */
   #overEpoch = 0n
   #heldEpoch: bigint | undefined
@@ -143,34 +146,32 @@ export class ClaimLoop {
     this.#around.asks(this)
     // Ever more patient, so that requests do not pile up behind one that hangs.
     this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
-    this.#send(backend.claim([this.claim], this.#patience.waitMs === 0 ? 'leave' : 'queue'), ([state]) => this.#heard(state!, sentAt))
-  }
-
-  /**
-   * It was granted, and taken away before we knew. Only here is that certain: the store cannot tell it from an old request
-   * of a claim whose holder is at work.
-   */
-  #letGo(): void {
-    this.#state = 'asking'
-    this.#send(this.#around.backend.release([this.claim]), () => {
-      if (this.#state !== 'done') this.#ask()
-    })
-  }
-
-  #send<T>(request: Promise<T>, onAnswer: (answer: T) => void): void {
-    const unanswered = request.then(
-      (answer) => {
-        if (this.#unanswered === unanswered) this.#unanswered = undefined
-        onAnswer(answer)
+    const { claim } = this
+    const request = backend.claim([claim], this.#patience.waitMs === 0 ? 'leave' : 'queue').then(
+      ([state]) => {
+        if (this.#unanswered === request) this.#unanswered = undefined
+        if (claim === this.claim) this.#heard(state!, sentAt)
+        else this.#heardTooLate(claim, state!, undefined)
       },
       (error: unknown) => {
         // Of one that was given up as overdue, no more need be said.
-        if (this.#unanswered !== unanswered) return
+        if (this.#unanswered !== request) return
         this.#unanswered = undefined
-        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, this.#around.backend.name))
+        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend.name))
       },
     )
-    this.#unanswered = unanswered
+    this.#unanswered = request
+  }
+
+  /**
+   * It was granted, and taken away before we knew. (Only here is that certain: the store cannot tell it from an old request of a
+   * claim whose holder is at work.) It goes, and another claim takes its place: whatever is still on its way about the first one
+   * must not touch the second.
+   */
+  #startAfresh(): void {
+    this.#withdraw()
+    this.claim = this.#around.another(this)
+    this.#ask()
   }
 
   #overdue(): void {
@@ -183,7 +184,7 @@ export class ClaimLoop {
   }
 
   #heard(state: ClaimState, sentAt: number): void {
-    if (this.#state === 'done') return this.#heardTooLate(state)
+    if (this.#state === 'done') return this.#heardTooLate(this.claim, state, this.#heldEpoch)
     this.#state = 'queued'
     switch (state.status) {
       case 'held':
@@ -198,11 +199,12 @@ export class ClaimLoop {
         break
       case 'revoked':
         this.#isOver(state.epoch)
-        this.#letGo()
+        this.#startAfresh()
         break
       case 'queued':
         this.claim.place = state.place
         this.#blocker = state
+        this.#blockedUntil = this.#around.clock.now() + (state.holder?.expiresInMs ?? Infinity)
         if (state.holder?.epoch !== undefined) this.#isOver(state.holder.epoch - 1n)
         this.#failures = 0
         this.#lateReplies = 0
@@ -216,13 +218,14 @@ export class ClaimLoop {
   }
 
   /**
-   * The loop is over. If the request was carried out even later than that, the claim holds or waits anew and nobody knows.
-   * The grant that ended the loop is left alone: it may be another process's by now.
+   * Nobody waits for this any more. If the request was carried out even later than that, the claim holds or waits anew and nobody
+   * knows. What it held before is left alone: it may be another process's by now.
    */
-  #heardTooLate(state: ClaimState): void {
-    const epoch = state.status === 'held' ? state.epoch : state.status === 'queued' ? state.holder?.epoch : undefined
-    const isNews = this.#heldEpoch === undefined || (epoch !== undefined && epoch > this.#heldEpoch)
-    if (isNews && (state.status === 'held' || state.status === 'queued')) this.#withdraw()
+  #heardTooLate(claim: Claim, state: ClaimState, heldEpoch: bigint | undefined): void {
+    const holds = state.status === 'held' && (heldEpoch === undefined || state.epoch > heldEpoch)
+    // Waiting behind the very grant that it had itself: that was given away, and taken up as another claim.
+    const waits = state.status === 'queued' && (heldEpoch === undefined || (state.holder?.epoch ?? 0n) >= heldEpoch)
+    if (holds || waits) this.#around.withdraw(claim, undefined)
   }
 
   #isOver(epoch: bigint): void {
@@ -250,10 +253,9 @@ export class ClaimLoop {
   #sleep(): void {
     this.#state = 'queued'
     const { holder, ahead } = this.#blocker!
-    let ms = this.#around.heartbeatAt(this) - this.#around.clock.now()
-    if (holder?.expiresInMs !== undefined) {
-      ms = Math.min(ms, holder.expiresInMs + AFTER_EXPIRY_MS + Math.min(ahead * SPREAD_MS, MAX_SPREAD_MS))
-    }
+    const now = this.#around.clock.now()
+    let ms = this.#around.heartbeatAt(this) - now
+    ms = Math.min(ms, this.#blockedUntil - now + AFTER_EXPIRY_MS + Math.min(ahead * SPREAD_MS, MAX_SPREAD_MS))
     // Nobody tells us when an outsider lets go.
     const isUntold = !holder || (holder.owner === undefined && ahead === 0) || this.#around.backend.traits.wakes === 'poll'
     if (isUntold) ms = Math.min(ms, this.#patience.retryMs)

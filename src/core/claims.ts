@@ -4,7 +4,7 @@
  */
 import { randomFillSync } from 'node:crypto'
 import { answered, answeredOne } from './answer.js'
-import type { Backend, BackendFactory, Blocker, Claim, ResourceState, RevokeState, WakeUp } from './backend.js'
+import type { Backend, BackendFactory, Blocker, Claim, RenewState, ResourceState, RevokeState, WakeUp } from './backend.js'
 import { ClaimLoop, type Grant, type Patience } from './claim-loop.js'
 import type { Clock } from './clock.js'
 import { deadlineOf } from './deadline.js'
@@ -38,6 +38,7 @@ export class Claims {
   readonly #withdrawals: Withdrawals
   readonly #loops = new Map<string, ClaimLoop>()
   readonly #queues = new Map<string, LocalQueue>()
+  readonly #adopted = new RecentSet(MAX_ADOPTED)
   readonly #onEnded: (hold: Hold) => void
   #closing: Promise<void> | undefined
 
@@ -65,8 +66,8 @@ export class Claims {
       request.signal?.throwIfAborted()
       const askedAt = this.clock.now()
       const claim = this.#newClaim(request)
-      const loop = new ClaimLoop(claim, request, this, {
-        held: (grant) => resolve(this.#hold(claim, grant, 0, request, this.clock.now() - askedAt)),
+      const loop: ClaimLoop = new ClaimLoop(claim, request, this, {
+        held: (grant) => resolve(this.#hold(loop.claim, grant, 0, request, this.clock.now() - askedAt)),
         refused: ({ holder, ahead, waiting }) => {
           const refusal = { blocker: { holder, ahead, waiting }, waitedMs: this.clock.now() - askedAt }
           this.events.emit('refused', claim.resource, refusal)
@@ -86,21 +87,29 @@ export class Claims {
     })
   }
 
-  /** Takes up a hold that another process (`from`) gave away. */
-  async adopt(claim: Claim, from: string, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+  /** Takes up a hold that was given away as another claim. */
+  async adopt(claim: Claim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
     this.assertOpen()
-    if (this.keeper.get(claim.id)) throw new OwnershipLostError(claim.resource, 'it has been adopted already')
+    // The same text again has the same claim: it is held, being taken up or given on by now.
+    if (this.#adopted.has(claim.id)) throw new OwnershipLostError(claim.resource, 'it has been adopted already')
+    this.#adopted.add(claim.id)
     const sentAt = this.clock.now()
-    const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from }
-    const state = await answeredOne(this.backend.renew([renewal]), this.clock, this.backend.name)
-    if (state.status === 'failed') throw state.error
-    if (state.status === 'lost' || this.keeper.get(claim.id)) {
+    const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from: given.token }
+    let state: RenewState
+    try {
+      state = await answeredOne(this.backend.renew([renewal]), this.clock, this.backend.name)
+      if (state.status === 'failed') throw state.error
+    } catch (error) {
+      this.#adopted.delete(claim.id)
+      throw error
+    }
+    if (state.status === 'lost') {
       throw new OwnershipLostError(claim.resource, 'it ended, or was adopted by another, before it could be adopted')
     }
     const deadline = deadlineOf(sentAt, claim.ttlMs)
     if (state.status === 'revoked' || this.clock.now() >= deadline || this.#closing) {
-      // It is ours by now, and nobody will use it.
-      this.withdraw(claim)
+      // It is ours by now, or nobody's, and nobody will use it.
+      this.withdraw(state.status === 'revoked' ? { ...claim, id: given.id } : claim)
       this.assertOpen()
       throw new OwnershipLostError(claim.resource, 'it ended while it was being adopted')
     }
@@ -210,6 +219,13 @@ export class Claims {
     return this.#queues.get(loop.claim.resource)!.heartbeatAt(loop, this.backend.traits.heartbeatMs)
   }
 
+  another(loop: ClaimLoop): Claim {
+    const claim = { ...loop.claim, id: newId() }
+    this.#loops.delete(loop.claim.id)
+    this.#loops.set(claim.id, loop)
+    return claim
+  }
+
   done(loop: ClaimLoop): void {
     const { id, resource } = loop.claim
     this.#loops.delete(id)
@@ -229,6 +245,24 @@ export class Claims {
 
   ended(hold: Hold): void {
     this.#onEnded(hold)
+  }
+}
+
+const MAX_ADOPTED = 10_000
+
+/** Remembers the latest of what was added. */
+class RecentSet extends Set<string> {
+  readonly #most: number
+
+  constructor(most: number) {
+    super()
+    this.#most = most
+  }
+
+  override add(value: string): this {
+    super.add(value)
+    if (this.size > this.#most) this.delete(this.values().next().value!)
+    return this
   }
 }
 

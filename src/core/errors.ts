@@ -34,8 +34,10 @@ export class HoldfastError extends Error {
     this.status = STATUS[code]
   }
 
+  /** From the code, since a minifier changes the names of classes. */
   override get name(): string {
-    return this.constructor.name
+    const words = this.code.toLowerCase().split('_')
+    return `${words.map((word) => word[0]!.toUpperCase() + word.slice(1)).join('')}Error`
   }
 }
 

@@ -12,7 +12,7 @@
  *   held → releasing → released | unreleased;  unreleased → releasing | released;  held → lost | transferred
  */
 import { answered, answeredOne } from './answer.js'
-import type { Backend, Claim } from './backend.js'
+import { EXACT_WITHIN_MS, type Backend, type Claim } from './backend.js'
 import type { Grant } from './claim-loop.js'
 import type { Clock } from './clock.js'
 import { deadlineOf } from './deadline.js'
@@ -62,6 +62,7 @@ export class Hold {
   #unanswered: Promise<unknown> | undefined
   #releasing: Promise<boolean> | undefined
   #extending: Promise<unknown> = Promise.resolve()
+  #shortenedAt = -Infinity
   #error: HoldfastError | undefined
   #onEnd: Set<(reason: HoldfastError) => void> | undefined
 
@@ -232,8 +233,12 @@ export class Hold {
     const ttlMs = Math.max(wantedMs, backend.traits.minTtlMs)
     // One after the other, so that the store's word and ours are about the same extension.
     const extending = this.#extending.then(async () => {
+      // A shortening may still be on its way a second time; until it is too late for that, nothing longer is promised.
+      const waitMs = ttlMs > this.#ttlMs ? this.#shortenedAt + EXACT_WITHIN_MS - clock.now() : 0
+      if (waitMs > 0) await new Promise<void>((resume) => clock.timer(waitMs, resume, 'awaited'))
       this.assertHeld()
       const sentAt = clock.now()
+      if (ttlMs < this.#ttlMs) this.#shortenedAt = sentAt
       this.#terms++
       this.#ttlMs = ttlMs
       this.#deadline = Math.min(this.#deadline, deadlineOf(sentAt, ttlMs))

@@ -2,6 +2,7 @@
  * An exclusive lock: a claim that takes the one slot there is. A `HeldLock` is the hold; each entry into it (the first, and
  * the reentrant ones) has a handle of its own, and the last handle to leave releases it.
  */
+import { createHash } from 'node:crypto'
 import { onAbort, truthfulController } from '../core/abort.js'
 import type { Claims, Refusal } from '../core/claims.js'
 import { ConfigurationError, type HoldfastError } from '../core/errors.js'
@@ -214,10 +215,12 @@ export async function adoptLock(claims: Claims, transfer: string): Promise<HeldL
   const { prefix, key, token, turn, ttlMs, type, metadata, autoRenew, renewEveryMs, maxHoldMs } = decodeTransfer(transfer)
   const ours = claims.events.source.prefix
   if (prefix !== ours) throw new ConfigurationError(`This lock was transferred under the prefix "${prefix}"; this manager has "${ours}".`)
-  const { claimId, epoch, owner } = parseToken(token)!
+  const { claimId, epoch } = parseToken(token)!
+  // A new holder has an id of its own. It is made from the token, so that one who asks again after a lost reply is the same.
+  const id = createHash('sha256').update(`${token}\n${claims.owner}`).digest('hex').slice(0, 32)
   const terms = { autoRenew, renewEveryMs, maxHoldMs }
   const claim = {
-    id: claimId,
+    id,
     resource: key,
     take: 1,
     limit: 1,
@@ -225,7 +228,7 @@ export async function adoptLock(claims: Claims, transfer: string): Promise<HeldL
     ...(type === undefined ? undefined : { type }),
     ...(metadata === undefined ? undefined : { metadata }),
   }
-  return new HeldLock(claims, await claims.adopt(claim, owner, epoch, turn, terms), terms)
+  return new HeldLock(claims, await claims.adopt(claim, { id: claimId, token }, epoch, turn, terms), terms)
 }
 
 function decodeTransfer(text: string): Transfer {

@@ -9,6 +9,7 @@ import type {
   Backend, BackendFactory, Blocker, Claim, ClaimState, ReleaseState, RenewState, ResourceState, RevokeState, Traits, WakeUp,
 } from '../core/backend.js'
 import { systemClock, type Clock } from '../core/clock.js'
+import { tokenOf } from '../core/token.js'
 
 /** Gives the factory of another process: its own connection to the same store. */
 export type Open = () => BackendFactory | Promise<BackendFactory>
@@ -84,6 +85,9 @@ export function openWorld(open: Open, traits: Traits): World {
   return world
 }
 
+/** Under which epoch a claim holds, or held. */
+const epochs = new WeakMap<Claim, bigint>()
+
 /** One process: a backend of its own, asked about one claim at a time. */
 export class Process {
   readonly owner = `host-${randomId().slice(0, 8)}`
@@ -115,6 +119,7 @@ export class Process {
     this.#heardWhenAsked.set(claim.id, this.wakeUps.length)
     const state = only(await this.backend.claim([claim], ifBusy))
     if (state.status === 'queued') claim.place = state.place
+    if (state.status === 'held') epochs.set(claim, state.epoch)
     return state
   }
 
@@ -137,9 +142,13 @@ export class Process {
     return only(await this.backend.renew([{ claim, ttlMs, exact }]))
   }
 
-  /** Takes a claim over from another process. */
-  async takeOver(claim: Claim, from: Process, ttlMs = LONG_MS): Promise<RenewState['status']> {
-    return only(await this.backend.renew([{ claim, ttlMs, exact: false, from: from.owner }])).status
+  /** Takes over, as `claim`, what another process holds as `given`. */
+  async takeOver(claim: Claim, given: Claim, from: Process, ttlMs = LONG_MS): Promise<RenewState['status']> {
+    const epoch = epochs.get(given) ?? 0n
+    const renewal = { claim, ttlMs, exact: false, from: tokenOf(given.id, epoch, from.owner) }
+    const { status } = only(await this.backend.renew([renewal]))
+    if (status === 'held') epochs.set(claim, epoch)
+    return status
   }
 
   async release(claim: Claim): Promise<ReleaseState['status']> {

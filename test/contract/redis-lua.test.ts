@@ -237,18 +237,24 @@ describe('renew.lua', () => {
     expect(await client.pttl(lock)).toBeLessThanOrEqual(1_000)
   })
 
-  it('is for the owner alone; another can take it over once, from whom it was given by', async () => {
-    const [, epoch] = await claim(A, 'queue', { owner: 'giver' })
+  it('is for the owner alone; it can be taken over once, as another claim, from whom it was given by', async () => {
+    const [, epoch] = await claim(A, 'queue', { owner: 'the.giver', about: '["x",null]' })
     expect(await renew(A, 60_000)).toEqual([0])
-    expect(await renew(A, 60_000, { from: 'somebody' })).toEqual([0])
+    const token = (await client.get(lock))!
+    for (const wrong of [`${A}.${String(epoch)}.somebody`, `${A}.1.the.giver`, `${C}.${String(epoch)}.the.giver`]) {
+      expect(await renew(B, 60_000, { from: wrong })).toEqual([0])
+    }
     expect(await client.pttl(lock)).toBeLessThanOrEqual(5_000)
-    expect(await renew(A, 9_000, { from: 'giver' })).toEqual([1, 0, epoch])
-    expect(await client.get(lock)).toBe(`${A}.${String(epoch)}.me`)
-    // Asked again after a lost reply; but nobody else, nor the giver's late renewal.
-    expect((await renew(A, 9_000, { from: 'giver' }))[0]).toBe(1)
-    expect(await renew(A, 60_000, { owner: 'third', from: 'giver' })).toEqual([0])
-    expect(await renew(A, 60_000, { owner: 'giver' })).toEqual([0])
+    expect(await renew(B, 9_000, { from: token })).toEqual([1, 0, epoch])
+    expect(await client.get(lock)).toBe(`${B}.${String(epoch)}.me`)
+    expect(await client.get(meta)).toBe(`${B}\n["x",null]`)
+    // Asked again after a lost reply; but nobody else, nor anything that the giver still has on its way.
+    expect((await renew(B, 9_000, { from: token }))[0]).toBe(1)
+    expect(await renew(C, 60_000, { owner: 'third', from: token })).toEqual([0])
+    expect(await renew(A, 60_000, { owner: 'the.giver' })).toEqual([0])
+    expect(await release(A, { owner: 'the.giver' })).toEqual([0])
     expect(await client.pttl(lock)).toBeLessThanOrEqual(9_000)
+    expect(await release(B)).toEqual([1])
   })
 
   it('of one that is gone lets the next in', async () => {
@@ -286,7 +292,7 @@ describe('revoke.lua', () => {
     const value = (await client.get(lock))!
     expect(await revoke('now', value)).toBe('freed')
     await claim(B)
-    expect(await revoke('now', value)).toBe('freed')
+    expect(await revoke('now', value)).toBe('changed')
     expect(await client.get(lock)).toContain(B)
   })
 

@@ -3,7 +3,16 @@ import { Redis } from 'ioredis'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { redisBackend } from '../../src/backends/redis/index.js'
-import { BackendError, createLocks, LockNotHeldError, type LockManager, type ManagerOptions, OwnershipLostError } from '../../src/index.js'
+import {
+  BackendError,
+  connect,
+  ConnectorError,
+  createLocks,
+  LockNotHeldError,
+  OwnershipLostError,
+  type LockManager,
+  type ManagerOptions,
+} from '../../src/index.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 import { startProxy, type Proxy } from '../support/tcp-proxy.js'
 import { spawnWorker } from '../support/workers.js'
@@ -115,6 +124,30 @@ describe('a lock that was given away', () => {
     await expect(b.adopt(text)).rejects.toBeInstanceOf(OwnershipLostError)
     adopted.assertHeld()
     expect(await adopted.release()).toBe(true)
+  })
+
+  it('can be adopted only once, also if the one who gave it takes it back, or gives it on', async () => {
+    const [a, b, c] = [manager(redis.port), manager(redis.port), manager(redis.port)]
+    const own = (await a.lock('own')).transfer()
+    const back = await a.adopt(own)
+    await expect(b.adopt(own)).rejects.toBeInstanceOf(OwnershipLostError)
+    back.assertHeld()
+
+    const first = (await a.lock('k')).transfer()
+    const second = (await b.adopt(first)).transfer()
+    await expect(b.adopt(first)).rejects.toBeInstanceOf(OwnershipLostError)
+    const last = await c.adopt(second)
+    expect(await redis.cli('GET', 'test:lock:k')).toBe(last.token)
+    await expect(a.adopt(second)).rejects.toBeInstanceOf(OwnershipLostError)
+    last.assertHeld()
+  })
+
+  it('and was revoked before anybody adopted it is free when one tries', async () => {
+    const [a, b, c] = [manager(redis.port), manager(redis.port), manager(redis.port)]
+    const text = (await a.lock('k', { ttlMs: 60_000 })).transfer()
+    expect(await c.forceRelease('k')).toBe(true)
+    await expect(b.adopt(text)).rejects.toBeInstanceOf(OwnershipLostError)
+    await expect.poll(() => redis.cli('EXISTS', 'test:lock:k')).toBe(0)
   })
 
   it('is not cut short by a late renewal of whoever gave it away', async () => {
@@ -239,6 +272,22 @@ it('a client that gives numbers as strings is understood', async () => {
   await queued(1)
   expect(await lock.release()).toBe(true)
   expect(await (await waiting).release()).toBe(true)
+})
+
+it('the database of a client that is not ours stays what it is', async () => {
+  const client = new Redis({ port: redis.port, db: 1 })
+  await client.select(2)
+  await client.set('where', 'two')
+  const locks = createLocks(redisBackend(client), { prefix: 'test' })
+  await locks.withLock('k', () => {})
+  await sleep(50)
+  expect(await client.get('where')).toBe('two')
+  await locks.close()
+  client.disconnect()
+})
+
+it('a URL with a database that does not exist is an error, not another database', async () => {
+  await expect(connect(`${redis.url}/99`, { connectTimeoutMs: 2_000 })).rejects.toBeInstanceOf(ConnectorError)
 })
 
 it('a slow reply does not make the first renewal too late', async () => {

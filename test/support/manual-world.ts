@@ -10,7 +10,8 @@ import { FaultyBackend } from './faulty-backend.js'
 import { ManualClock } from './manual-clock.js'
 
 const CHANNELS: readonly (EventName | 'warning')[] = [
-  'waiting', 'acquired', 'refused', 'cancelled', 'released', 'transferred', 'revoked', 'release-failed', 'claim-failed', 'renew-failed', 'lost', 'warning',
+  'waiting', 'acquired', 'refused', 'cancelled', 'released', 'transferred', 'revoked', 'release-failed', 'claim-failed',
+  'renew-failed', 'lost', 'warning',
 ]
 
 type AnyEvent = { [N in EventName]: { readonly name: N; readonly at: number } & HoldfastEvent<N> }[EventName]

@@ -2,9 +2,9 @@
 import { expectTypeOf } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import {
-  BackendError, connect, createLocks, HoldfastError, key, LockedError, LockNotAcquiredError, LockNotHeldError, LockReleasedError, OwnershipLostError,
-  type BackendFactory, type Blocker, type DistributedLock, type ErrorCode, type HoldfastEvent, type JsonValue, type LockManager, type LockOptions,
-  type Logger, type ManagerOptions, type Resource,
+  BackendError, connect, createLocks, HoldfastError, key, LockedError, LockNotAcquiredError, LockNotHeldError, LockReleasedError,
+  OwnershipLostError, type BackendFactory, type Blocker, type DistributedLock, type ErrorCode, type HoldfastEvent,
+  type JsonValue, type LockManager, type LockOptions, type Logger, type ManagerOptions, type Resource,
 } from '../../src/index.js'
 
 declare const locks: LockManager
@@ -16,7 +16,8 @@ expectTypeOf(createLocks).returns.toEqualTypeOf<LockManager>()
 expectTypeOf(memoryBackend).returns.toEqualTypeOf<BackendFactory>()
 void connect()
 void connect('redis://localhost:6379')
-void connect('redis://localhost:6379', { prefix: 'shop', ttlMs: 10_000, waitMs: 0, retryMs: 50, owner: 'me', logger: console, connectTimeoutMs: 1_000 })
+const managerOptions = { prefix: 'shop', ttlMs: 10_000, waitMs: 0, retryMs: 50, owner: 'me', logger: console } satisfies ManagerOptions
+void connect('redis://localhost:6379', { ...managerOptions, connectTimeoutMs: 1_000 })
 void connect(memoryBackend())
 void connect(undefined, { ttlMs: 5_000 })
 createLocks(memoryBackend())

@@ -49,7 +49,11 @@ describe('a URL', () => {
     expect(locks.owner).toMatch(/^me#/)
   })
 
-  it.each(['sqlite:', 'sqlite:./locks.db', 'etcd://a:2379,b:2379', 'etcds://a', 'postgres://h/db', 'postgresql://h/db', 'mysql://h/db', 'mariadb://h/db'])(
+  const planned = [
+    'sqlite:', 'sqlite:./locks.db', 'etcd://a:2379,b:2379', 'etcds://a', 'postgres://h/db', 'postgresql://h/db',
+    'mysql://h/db', 'mariadb://h/db',
+  ]
+  it.each(planned)(
     '%s is planned, and says so',
     async (url) => {
       const error = await failure(connect(url))
@@ -59,7 +63,11 @@ describe('a URL', () => {
     },
   )
 
-  it.each(['http://localhost', 'mongodb://localhost', 'localhost:6379', 'REDI:x', 'file:///etc/passwd', 'constructor:', '__proto__:', 'javascript:alert(1)'])(
+  const unknown = [
+    'http://localhost', 'mongodb://localhost', 'localhost:6379', 'REDI:x', 'file:///etc/passwd', 'constructor:',
+    '__proto__:', 'javascript:alert(1)',
+  ]
+  it.each(unknown)(
     '%s is of an unknown scheme',
     async (url) => {
       const error = await failure(connect(url))

@@ -5,7 +5,8 @@ import { manualWorld } from '../support/manual-world.js'
 import { outage } from '../support/faulty-backend.js'
 
 const {
-  BackendError, ConfigurationError, ConflictError, ConnectorError, HoldfastError, InvalidKeyError, InvalidTtlError, LockAlreadyHeldError,
+  BackendError, ConfigurationError, ConflictError, ConnectorError, HoldfastError, InvalidKeyError, InvalidTtlError,
+  LockAlreadyHeldError,
   LockedError, LockNotAcquiredError, LockNotHeldError, LockReleasedError, ManagerClosedError, NoLeaderError, NotLeaderError,
   OwnershipLostError, SessionExpiredError,
 } = holdfast
@@ -42,7 +43,8 @@ describe('the table of errors', () => {
   })
 
   it('has every error that the package exports, and no code twice', () => {
-    const exported = Object.values(holdfast).filter((value) => typeof value === 'function' && value.prototype instanceof HoldfastError)
+    const isError = (value: unknown) => typeof value === 'function' && value.prototype instanceof HoldfastError
+    const exported = Object.values(holdfast).filter(isError)
     expect(new Set(TABLE.map(([error]) => error.constructor))).toEqual(new Set(exported))
     expect(new Set(TABLE.map(([, code]) => code)).size).toBe(TABLE.length)
   })
@@ -59,7 +61,8 @@ describe('the table of errors', () => {
 
   it('gives the key on every error about one', () => {
     for (const error of [
-      new LockNotAcquiredError('k', 'm'), new LockNotHeldError('k', 'm'), new LockAlreadyHeldError('k'), new OwnershipLostError('k', 'm'),
+      new LockNotAcquiredError('k', 'm'), new LockNotHeldError('k', 'm'), new LockAlreadyHeldError('k'),
+      new OwnershipLostError('k', 'm'),
       new LockedError('k', 'm'), new LockReleasedError('k', 'm'),
     ]) expect(error.key).toBe('k')
   })
@@ -115,7 +118,8 @@ describe('a refusal', () => {
     const error = await c.lock('order:42', { waitMs: 0 }).catch((thrown: unknown) => thrown)
     expect(error).toBeInstanceOf(LockNotAcquiredError)
     expect((error as Error).message).toBe(
-      `Lock not acquired: "order:42" is held by ${a.owner} for 2.5 s with 27.5 s of its TTL left (report); 2 wait. Pass waitMs to wait for it.`,
+      `Lock not acquired: "order:42" is held by ${a.owner} for 2.5 s with 27.5 s of its TTL left (report); 2 wait. `
+        + 'Pass waitMs to wait for it.',
     )
     expect(error).toMatchObject({
       key: 'order:42',
@@ -187,7 +191,8 @@ describe('a refusal', () => {
     const { manager, store, clock } = manualWorld()
     store.blackHole('claim')
     const locks = manager()
-    const calls = [locks.lock('k', { waitMs: 200 }), locks.tryLock('k', { waitMs: 200 })].map((call) => call.catch((thrown: unknown) => thrown))
+    const calls = [locks.lock('k', { waitMs: 200 }), locks.tryLock('k', { waitMs: 200 })]
+      .map((call) => call.catch((thrown: unknown) => thrown))
     await clock.advance(200)
     for (const call of calls) {
       const error = (await call) as Error

@@ -20,11 +20,14 @@ type Errand =
   | { readonly kind: 'try' }
   | { readonly kind: 'abort'; readonly afterMs: number }
   | { readonly kind: 'timeout'; readonly waitMs: number }
-  | { readonly kind: 'extend'; readonly ttlMs: number }
-  | { readonly kind: 'transfer' }
+  | { readonly kind: 'extend'; readonly ttlMs: number; readonly thenMs: number }
+  /** Gives the lock away, in a message that is delivered so many times, to one process after another. */
+  | { readonly kind: 'transfer'; readonly times: number; readonly to: number }
   | { readonly kind: 'revoke'; readonly now: boolean }
 
 const span = (max: number) => fc.integer({ min: 0, max })
+
+const ttl = fc.integer({ min: 100, max: 3 * TTL_MS })
 
 const errand: fc.Arbitrary<Errand> = fc.oneof(
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('lock' as const), holdMs: span(4 * TTL_MS) }) },
@@ -32,8 +35,8 @@ const errand: fc.Arbitrary<Errand> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('try' as const) }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('abort' as const), afterMs: span(400) }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('timeout' as const), waitMs: fc.integer({ min: 1, max: 400 }) }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('extend' as const), ttlMs: fc.integer({ min: 100, max: 3 * TTL_MS }) }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('transfer' as const) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('extend' as const), ttlMs: ttl, thenMs: ttl }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('transfer' as const), times: fc.integer({ min: 1, max: 3 }), to: fc.nat(3) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('revoke' as const), now: fc.constant(false) }) },
 )
 
@@ -72,8 +75,12 @@ class World {
     this.#dice = dice
   }
 
+  readonly managers: LockManager[] = []
+
   manager(name: string): LockManager {
-    return new LockManager((scope) => this.#unreliable(scope), { owner: name, ttlMs: TTL_MS }, this.clock)
+    const manager = new LockManager((scope) => this.#unreliable(scope), { owner: name, ttlMs: TTL_MS }, this.clock)
+    this.managers.push(manager)
+    return manager
   }
 
   #unreliable: BackendFactory = (scope) => {
@@ -206,7 +213,7 @@ async function runOne(world: World, locks: LockManager, one: Errand): Promise<vo
       ? await locks.tryLock('k')
       : await locks.lock('k', { signal: controller.signal, ...(one.kind === 'timeout' ? { waitMs: one.waitMs } : {}) })
   if (!lock) return
-  let held = lock
+  const held = lock
   world.began(held)
   try {
     if (one.kind === 'lock') await pause(clock, one.holdMs)
@@ -216,19 +223,34 @@ async function runOne(world: World, locks: LockManager, one: Errand): Promise<vo
       await pause(clock, TTL_MS / 2)
       await held.extend(one.ttlMs)
       await pause(clock, one.ttlMs)
+      await held.extend(one.thenMs)
+      await pause(clock, one.thenMs)
     }
-    if (one.kind === 'transfer') {
-      const text = held.transfer()
-      world.working.delete(held)
-      held = await locks.adopt(text)
-      world.began(held)
-    }
+    if (one.kind === 'transfer') return await giveAway(world, held, one)
     await pause(clock, 1)
   } finally {
     // The guarded work is over, whatever becomes of the release.
     world.working.delete(held)
     await held.release()
   }
+}
+
+async function giveAway(world: World, lock: DistributedLock, { times, to }: { times: number; to: number }): Promise<void> {
+  const text = lock.transfer()
+  world.working.delete(lock)
+  const takeUp = async (locks: LockManager) => {
+    const adopted = await locks.adopt(text)
+    world.began(adopted)
+    try {
+      await pause(world.clock, 1)
+    } finally {
+      world.working.delete(adopted)
+      await adopted.release()
+    }
+  }
+  const { managers } = world
+  const results = await Promise.allSettled(Array.from({ length: times }, (_, i) => takeUp(managers[(to + i) % managers.length]!)))
+  for (const result of results) if (result.status === 'rejected') throw result.reason
 }
 
 describe('in every order of requests, replies, wake-ups and time', () => {
@@ -241,8 +263,9 @@ describe('in every order of requests, replies, wake-ups and time', () => {
         const world = new World(scheduler, itsNetwork, itsDice)
         let running = lists.length
         const failures: unknown[] = []
+        const managers = lists.map((_, i) => world.manager(`p${i}`))
         lists.forEach((list, i) => {
-          run(world, world.manager(`p${i}`), list)
+          run(world, managers[i]!, list)
             .catch((error: unknown) => failures.push(error))
             .finally(() => running--)
         })
@@ -254,7 +277,7 @@ describe('in every order of requests, replies, wake-ups and time', () => {
           expect(await world.leftBehind()).toEqual([])
         }
       }),
-      { numRuns: Number(process.env['HOLDFAST_INTERLEAVINGS'] ?? 300) },
+      { numRuns: Number(process.env['HOLDFAST_INTERLEAVINGS'] ?? 500) },
     )
   })
 })

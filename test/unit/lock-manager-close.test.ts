@@ -68,8 +68,9 @@ describe('close', () => {
     claim.release()
     await closing
     expect(await b.tryLock('k')).not.toBeNull()
-    expect(new Set(store.requests.filter(({ owner }) => owner === a.owner).map(({ method }) => method))).toEqual(new Set(['claim', 'release', 'close']))
-    expect(store.requests.filter(({ owner }) => owner === a.owner).at(-1)!.method).toBe('close')
+    const methods = store.requests.filter(({ owner }) => owner === a.owner).map(({ method }) => method)
+    expect(new Set(methods)).toEqual(new Set(['claim', 'release', 'close']))
+    expect(methods.at(-1)).toBe('close')
   })
 
   it('has later calls rejected before any request', async () => {
@@ -79,7 +80,8 @@ describe('close', () => {
     await locks.close()
     const sent = store.requests.length
     const calls = [
-      locks.lock('k'), locks.tryLock('k'), locks.withLock('k', () => {}), locks.forceRelease('k'), locks.adopt(lock.transfer()), all(locks.inspect()),
+      locks.lock('k'), locks.tryLock('k'), locks.withLock('k', () => {}), locks.forceRelease('k'), locks.adopt(lock.transfer()),
+      all(locks.inspect()),
     ]
     for (const call of calls) await expect(call).rejects.toThrow(ManagerClosedError)
     expect(store.requests.length).toBe(sent)
@@ -215,7 +217,8 @@ describe('inspect', () => {
     const lock = await locks.lock('k')
     watch(locks.lock('k'))
     await settle()
-    const shown = JSON.stringify(await all(locks.inspect()), (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value))
+    const printable = (_: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value)
+    const shown = JSON.stringify(await all(locks.inspect()), printable)
     expect(shown).toContain('"k"')
     expect(shown).not.toContain(lock.token.slice(0, 32))
   })

@@ -34,14 +34,26 @@ describe.each(Object.entries(SHAPES))('a logger in the shape of %s', (_, { shape
       {
         level: 'warn',
         message: 'renew failed',
-        fields: { ...common, key: 'order:42', fence: String(lock.fence), remainingMs: expect.closeTo(5_900, -3), reason: 'connection reset' },
+        fields: {
+          ...common,
+          key: 'order:42',
+          fence: String(lock.fence),
+          remainingMs: expect.closeTo(5_900, -3),
+          reason: 'connection reset',
+        },
       },
       { level: 'info', message: 'lock released', fields: { ...common, key: 'order:42', fence: String(lock.fence), heldMs: 3_000 } },
       { level: 'info', message: 'lock acquired', fields: { ...common, key: 'order:43', fence: String(lost.fence), waitedMs: 0 } },
       {
         level: 'error',
         message: 'ownership lost',
-        fields: { ...common, key: 'order:43', fence: String(lost.fence), heldMs: 979, reason: expect.stringContaining('not renewed within its TTL') },
+        fields: {
+          ...common,
+          key: 'order:43',
+          fence: String(lost.fence),
+          heldMs: 979,
+          reason: expect.stringContaining('not renewed within its TTL'),
+        },
       },
     ])
     for (const { args } of lines) expect(args).toHaveLength(2)

@@ -9,7 +9,7 @@ import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { Backend, BackendFactory, Claim, ResourceState, WakeUp } from '../../src/core/backend.js'
 
 interface Entry {
-  readonly id: string
+  id: string
   owner: string
   readonly take: number
   readonly ttlMs: number
@@ -65,13 +65,19 @@ class TimedModel {
     return { status: 'refused', ...this.#blocker(resource, ticket) }
   }
 
+  /** The token of whatever has this id, as if it were that owner's. */
+  tokenOf(resource: string, id: string, owner: string): string {
+    return `${id}.${this.#find(resource, id)?.epoch ?? 0n}.${owner}`
+  }
+
   renew(owner: string, resource: string, id: string, ttlMs: number, exact: boolean, from?: string) {
     this.#settle(resource)
+    const given = this.#find(resource, id) ? undefined : this.#held(resource).find((e) => `${e.id}.${e.epoch}.${e.owner}` === from)
+    if (given?.state === 'revoked') return { status: 'revoked' }
+    if (given?.state === 'held') Object.assign(given, { id, owner })
     const mine = this.#find(resource, id)
-    if (mine === undefined || mine.state === 'waiting') return { status: 'lost' }
+    if (mine === undefined || mine.state === 'waiting' || mine.owner !== owner) return { status: 'lost' }
     if (mine.state === 'revoked') return { status: 'revoked' }
-    if (mine.owner !== owner && mine.owner !== from) return { status: 'lost' }
-    mine.owner = owner
     mine.expiresAt = exact ? this.now + ttlMs : Math.max(mine.expiresAt, this.now + ttlMs)
     return { status: 'held', waiting: this.#waiting(resource).length }
   }
@@ -181,6 +187,8 @@ const LOCAL_CLOCK_AHEAD = 5_000
 const who = fc.nat(2)
 const key = fc.constantFrom('k', 'kk')
 const id = fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f')
+/** A claim that is taken over gets an id of its own. */
+const takenId = fc.constantFrom('x', 'y', 'z')
 const ttlMs = fc.constantFrom(10, 20, 50)
 const command = fc.oneof(
   { weight: 8, arbitrary: fc.record({
@@ -188,9 +196,12 @@ const command = fc.oneof(
     ttlMs, ifBusy: fc.constantFrom('queue', 'queue', 'queue', 'leave'), withPlace: fc.boolean(),
   }) },
   { weight: 4, arbitrary: fc.record({
-    do: fc.constant('renew' as const), who, key, id, ttlMs, exact: fc.boolean(), from: fc.option(who, { nil: undefined }),
+    do: fc.constant('renew' as const), who, key, id: fc.oneof(id, takenId), ttlMs, exact: fc.boolean(),
   }) },
-  { weight: 5, arbitrary: fc.record({ do: fc.constant('release' as const), who, key, id }) },
+  { weight: 2, arbitrary: fc.record({
+    do: fc.constant('take over' as const), who, key, id: takenId, ttlMs, from: fc.record({ who, id: fc.oneof(id, takenId) }),
+  }) },
+  { weight: 5, arbitrary: fc.record({ do: fc.constant('release' as const), who, key, id: fc.oneof(id, takenId) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('revoke' as const), who, key, when: fc.constantFrom('told', 'now') }) },
   { weight: 4, arbitrary: fc.record({ do: fc.constant('advance' as const), ms: fc.constantFrom(1, 5, 10, 30) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('close' as const), who }) },
@@ -246,9 +257,15 @@ async function run(commands: Command[]): Promise<void> {
       }
       case 'renew': {
         const { key, id, ttlMs, exact } = command
-        const from = command.from === undefined ? undefined : processes[command.from]!.owner
-        const renewal = { claim: claimOf(key, id), ttlMs, exact, ...(from !== undefined && { from }) }
-        expect(await backend.renew([renewal])).toEqual([model.renew(owner, key, id, ttlMs, exact, from)])
+        const renewal = { claim: claimOf(key, id), ttlMs, exact }
+        expect(await backend.renew([renewal])).toEqual([model.renew(owner, key, id, ttlMs, exact)])
+        break
+      }
+      case 'take over': {
+        const { key, id, ttlMs } = command
+        const from = model.tokenOf(key, command.from.id, processes[command.from.who]!.owner)
+        const renewal = { claim: claimOf(key, id), ttlMs, exact: false, from }
+        expect(await backend.renew([renewal])).toEqual([model.renew(owner, key, id, ttlMs, false, from)])
         break
       }
       case 'release':

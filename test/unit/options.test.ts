@@ -2,7 +2,9 @@
 import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
-import { ConfigurationError, createLocks, InvalidKeyError, InvalidTtlError, type LockOptions, type ManagerOptions } from '../../src/index.js'
+import {
+  ConfigurationError, createLocks, InvalidKeyError, InvalidTtlError, type LockOptions, type ManagerOptions,
+} from '../../src/index.js'
 import { manualWorld } from '../support/manual-world.js'
 
 function cyclic(): object {
@@ -28,12 +30,16 @@ describe.each(Object.entries(CALLS))('%s', (_, call) => {
     return thrown as Error
   }
 
-  it.each([['nothing', ''], ['null', null], ['undefined', undefined], ['a number', 7], ['513 bytes', 'x'.repeat(513)], ['half a character', '\ud83d']])(
-    'refuses %s as a key',
-    async (__, key) => {
-      expect(await refusal(key, {})).toBeInstanceOf(InvalidKeyError)
-    },
-  )
+  it.each([
+    ['nothing', ''],
+    ['null', null],
+    ['undefined', undefined],
+    ['a number', 7],
+    ['513 bytes', 'x'.repeat(513)],
+    ['half a character', '\ud83d'],
+  ])('refuses %s as a key', async (__, key) => {
+    expect(await refusal(key, {})).toBeInstanceOf(InvalidKeyError)
+  })
 
   it.each([99, 0, -1, -10_000, 100.5, Number.NaN, Infinity, -Infinity, 2 ** 31, 2 ** 53, '1000', 1000n, null, {}, [1_000], true])(
     'refuses a TTL of %s',
@@ -196,7 +202,8 @@ describe('a manager', () => {
     }
   })
 
-  it.each([{}, { info: () => {} }, 'console', { info: 1, warn: 1, error: 1 }])('refuses %j as a logger: it could not write', (logger) => {
+  const badLoggers = [{}, { info: () => {} }, 'console', { info: 1, warn: 1, error: 1 }]
+  it.each(badLoggers)('refuses %j as a logger: it could not write', (logger) => {
     // Otherwise the first lock ends the process: what a listener on a diagnostics channel throws is an uncaught exception.
     expect(make({ logger })).toThrow(ConfigurationError)
   })

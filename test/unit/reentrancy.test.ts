@@ -246,6 +246,25 @@ describe('outside of the chain', () => {
     expect(order).toEqual(['a in', 'a out', 'b in', 'b out', 'c in', 'c out'])
   })
 
+  it('whoever asks while another callback of the same process holds the key waits, or is refused as anybody else', async () => {
+    const { manager, clock } = manualWorld()
+    const locks = manager()
+    let finish!: () => void
+    const gate = new Promise<void>((resolve) => (finish = resolve))
+    const running = locks.withLock('k', reentrant, () => gate)
+    await settle()
+    expect(await locks.tryLock('k', reentrant)).toBeNull()
+    const refused = watch(locks.lock('k', { waitMs: 100 }))
+    const waiting = [watch(locks.lock('k', reentrant)), watch(locks.withLock('k', () => 'in'))]
+    await clock.advance(100)
+    expect(refused.error).toBeInstanceOf(LockNotAcquiredError)
+    expect(waiting.map(({ state }) => state)).toEqual(['pending', 'pending'])
+    finish()
+    await running
+    await settle()
+    expect(waiting.map(({ state }) => state)).toEqual(['resolved', 'pending'])
+  })
+
   it('a call after the callback is a new one', async () => {
     const { manager, store } = manualWorld()
     const locks = manager()

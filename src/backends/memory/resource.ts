@@ -30,8 +30,8 @@ export interface Waiter {
 }
 
 export interface Hold {
-  readonly claim: Claim
-  /** Changes when another process takes the claim over. */
+  /** A hold can be given away; then it is another's claim. */
+  claim: Claim
   member: Member
   readonly epoch: bigint
   readonly grantedAt: number
@@ -66,8 +66,9 @@ export class Resource {
     return this.#waiters.size
   }
 
+  /** In the order of their grants. */
   holds(): readonly Hold[] {
-    return [...this.#holds.values()]
+    return [...this.#holds.values()].sort((a, b) => Number(a.epoch - b.epoch))
   }
 
   waiters(): readonly Waiter[] {
@@ -122,6 +123,20 @@ export class Resource {
     this.#used -= hold.claim.take
   }
 
+  /** The hold with this token. */
+  given(token: string): Hold | undefined {
+    return this.holds().find(({ claim, epoch, member }) => `${claim.id}.${epoch}.${member.owner}` === token)
+  }
+
+  /** The hold of a claim that was given away becomes another's. */
+  takeOver(hold: Hold, member: Member, claim: Claim): void {
+    this.#holds.delete(hold.claim.id)
+    this.#holds.set(claim.id, hold)
+    // It has the slots that it has, whatever the new claim says.
+    hold.claim = { ...claim, take: hold.claim.take }
+    hold.member = member
+  }
+
   enqueue(member: Member, claim: Claim, ticket: number): Waiter {
     const waiter = { claim, member, ticket, resource: this }
     this.#waiters.set(claim.id, waiter)
@@ -139,7 +154,7 @@ export class Resource {
   /** What is in the way of a claim with this ticket, which may be in the queue or not. */
   blocker(ticket: number, now: number): Blocker {
     let first: Hold | undefined
-    for (const hold of this.#holds.values()) if (first === undefined || hold.expiresAt < first.expiresAt) first = hold
+    for (const hold of this.#holds.values()) if (first === undefined || isBefore(hold, first)) first = hold
     return {
       holder: first && describe(first, now),
       ahead: this.#queue.before(ticket),
@@ -158,6 +173,11 @@ export class Resource {
       else this.#nextExpiry = Math.min(this.#nextExpiry, hold.expiresAt)
     }
   }
+}
+
+/** Will be free earlier; of two at the same time, the earlier grant. */
+function isBefore(a: Hold, b: Hold): boolean {
+  return a.expiresAt < b.expiresAt || (a.expiresAt === b.expiresAt && a.epoch < b.epoch)
 }
 
 export function describe({ member, claim, epoch, grantedAt, expiresAt }: Hold, now: number): Holder {

@@ -68,12 +68,12 @@ export class MemoryStore {
   renew(member: Member, { claim, ttlMs, exact, from }: Renewal): RenewState {
     const now = this.#now()
     const resource = this.#find(member.prefix, claim.resource, now)
+    const given = from !== undefined && !resource?.hold(claim.id) ? resource?.given(from) : undefined
+    if (given?.revoked) return { status: 'revoked' }
+    if (given) resource!.takeOver(given, member, claim)
     const hold = resource?.hold(claim.id)
-    if (!resource || !hold) return { status: 'lost' }
+    if (!resource || !hold || hold.member !== member) return { status: 'lost' }
     if (hold.revoked) return { status: 'revoked' }
-    // Only whoever it was given to may take it, and only once; this may also be a late renewal of its last owner.
-    if (hold.member !== member && hold.member.owner !== from) return { status: 'lost' }
-    hold.member = member
     if (exact) resource.expireAt(hold, now + ttlMs)
     this.#refresh(resource, hold, now + ttlMs)
     return { status: 'held', waiting: resource.waiting }

@@ -1,20 +1,21 @@
 /**
  * Locks on a single Redis: each step is one script. The scripts are in `lua/`, the layout in `lua/_store.lua`.
  */
-import type {
-  Backend,
-  Blocker,
-  Claim,
-  ClaimState,
-  Failed,
-  Holder,
-  ReleaseState,
-  Renewal,
-  RenewState,
-  ResourceState,
-  RevokeState,
-  Scope,
-  Traits,
+import {
+  EXACT_WITHIN_MS,
+  type Backend,
+  type Blocker,
+  type Claim,
+  type ClaimState,
+  type Failed,
+  type Holder,
+  type ReleaseState,
+  type Renewal,
+  type RenewState,
+  type ResourceState,
+  type RevokeState,
+  type Scope,
+  type Traits,
 } from '../../core/backend.js'
 import { ServerClock } from '../../core/clock.js'
 import { BackendError, ConfigurationError, ConnectorError } from '../../core/errors.js'
@@ -45,7 +46,6 @@ const scripts = {
 type Reply = readonly [serverMs: number, ...items: readonly unknown[][]]
 
 const SCAN_PAGE = 200
-const MAX_LATENESS_MS = 2_000
 
 export class RedisBackend implements Backend {
   readonly name = 'redis'
@@ -90,7 +90,7 @@ export class RedisBackend implements Backend {
     let memory = ''
     try {
       // ioredis goes on in database 0 when there is none of that number.
-      const database = this.#client.options?.db
+      const database = this.#own && this.#client.options?.db
       if (database) await this.#client.select(database)
       memory = await this.#client.info('memory')
     } catch (error) {
@@ -125,7 +125,7 @@ export class RedisBackend implements Backend {
     const sentAt = this.#scope.clock.now()
     const serverNow = this.#serverClock.atMost(sentAt)
     const args = renewals.flatMap(({ claim, ttlMs, exact, from }) => {
-      const shortenUntil = exact && serverNow !== undefined ? serverNow + MAX_LATENESS_MS : ''
+      const shortenUntil = exact && serverNow !== undefined ? serverNow + EXACT_WITHIN_MS : ''
       return [claim.id, ttlMs, shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '']
     })
     const [serverMs, ...items] = await this.#run(scripts.renew, claims, args)
@@ -150,10 +150,17 @@ export class RedisBackend implements Backend {
       throw redisError(error)
     }
     if (seen === null) return 'free'
-    const [, item] = await this.#run(scripts.revoke, [{ resource }], [when, seen])
-    const failed = failure(item!)
-    if (failed) throw failed.error
-    return item![0] as RevokeState
+    for (;;) {
+      const [, item] = await this.#run(scripts.revoke, [{ resource }], [when, seen])
+      const failed = failure(item!)
+      if (failed) throw failed.error
+      const [state, current] = item as [RevokeState | 'changed', string]
+      if (state !== 'changed') return state
+      // Whoever was seen is out, by this request or before it; unless the same hold was adopted meanwhile.
+      const epoch = epochOf(current)
+      if (epoch === undefined || epoch !== epochOf(seen)) return 'freed'
+      seen = current
+    }
   }
 
   async *inspect(prefix: string): AsyncIterable<ResourceState> {
@@ -256,15 +263,16 @@ export class RedisBackend implements Backend {
   async #claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const args = claims.flatMap((claim) => [claim.id, claim.ttlMs, claim.place ?? '', aboutOf(claim)])
     const sentAt = this.#scope.clock.now()
+    const disconnects = this.#disconnects
     const how = ifBusy === 'queue' && !this.#wakeUps.isOn ? 'deaf' : ifBusy
     const [serverMs, ...items] = await this.#run(scripts.claim, claims, [how, ...args])
     this.#serverClock.observe(sentAt, serverMs)
     const states = items.map((item, i) => this.#claimState(item, claims[i]!, serverMs))
-    return states.some(({ status }) => status === 'held') ? this.#replicated(states) : states
+    return states.some(({ status }) => status === 'held') ? this.#replicated(states, disconnects) : states
   }
 
   /** The last write on this connection is the grant's own, so WAIT speaks of that. */
-  async #replicated(states: readonly ClaimState[]): Promise<readonly ClaimState[]> {
+  async #replicated(states: readonly ClaimState[], disconnects: number): Promise<readonly ClaimState[]> {
     const { waitReplicas } = this.#options
     if (!waitReplicas) return states
     let replicas: number
@@ -273,7 +281,8 @@ export class RedisBackend implements Backend {
     } catch (error) {
       throw redisError(error)
     }
-    if (replicas >= waitReplicas.count) return states
+    // On another connection than the grant's, WAIT would speak of nothing.
+    if (replicas >= waitReplicas.count && this.#disconnects === disconnects) return states
     const message = `Only ${replicas} of ${waitReplicas.count} replicas have the lock after ${waitReplicas.timeoutMs} ms (waitReplicas).`
     const failed: Failed = { status: 'failed', error: new BackendError(message, { transient: true }) }
     return states.map((state) => (state.status === 'held' ? failed : state))
@@ -324,6 +333,10 @@ function parseHolder(value: string, pttl: number, about: string, serverMs: numbe
   // An epoch is the grant's time in microseconds, unless it had to run ahead of the clock.
   const heldForMs = Math.max(0, serverMs - Number(epoch / 1000n))
   return { owner: match[2], epoch, heldForMs, expiresInMs, ...parseAbout(about) }
+}
+
+function epochOf(value: string): bigint | undefined {
+  return parseHolder(value, 0, '', 0)?.epoch
 }
 
 function parseWaiter(member: string): { owner: string; take: number } {

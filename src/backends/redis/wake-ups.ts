@@ -1,9 +1,10 @@
 /**
- * What Redis tells us unasked: one connection and one channel per manager, opened when the first claim has to wait.
+ * What Redis tells us unasked: one connection and one channel per manager, opened when the first claim has to wait, or a while
+ * after the first grant.
  *
  *   off → connecting → on → connecting (the connection was lost) → on …
  *
- * A claim should be queued only while it is on: a waiter that cannot be told is passed over, and has to come back to its place.
+ * A claim should be queued only while it is on: one that cannot be told of its grant says so, and finds out by asking.
  * Each time it comes on, wake-ups may have been missed, and everything that waits looks again. A connection can be dead without
  * either side noticing, so while anybody waits it is pinged, and replaced when it does not answer.
  */
@@ -139,9 +140,12 @@ export class WakeUps {
 
   async #subscribe(subscriber: IoredisClient): Promise<void> {
     if (subscriber.status !== 'ready' || this.#isOn || this.#isClosed) return
+    const tooLong = this.#scope.clock.timer(PING_TIMEOUT_MS, () => this.#reconnect(), 'background')
     try {
       await subscriber.subscribe(this.#keys.wake + this.#scope.owner)
+      tooLong.cancel()
     } catch {
+      tooLong.cancel()
       // The connection is gone again, or this user may not subscribe; until it can, everybody asks by the heartbeat.
       this.#scope.clock.timer(RETRY_MS, () => void this.#subscribe(subscriber), 'background')
       return

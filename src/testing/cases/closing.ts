@@ -26,9 +26,10 @@ export function closing({ theme, test }: Suite): void {
       const { epoch } = await a.hold(claim)
       await a.close()
       await b.refused(world.claim('key'))
-      assert.equal(await c.takeOver(claim, a), 'held')
-      assert.equal((await c.hold(claim)).epoch, epoch)
-      assert.equal(await c.release(claim), 'released')
+      const taken = world.claim('key')
+      assert.equal(await c.takeOver(taken, claim, a), 'held')
+      assert.equal((await c.hold(taken)).epoch, epoch)
+      assert.equal(await c.release(taken), 'released')
       await b.hold(world.claim('key'))
     })
 

@@ -86,12 +86,13 @@ export function revoking({ traits, theme, test }: Suite): void {
     test('told: cannot be taken over; and whoever took a claim over before is told of it', async (world) => {
       const [a, b, c] = await world.three()
       const claim = await held(a, world.claim('key'))
-      assert.equal(await b.takeOver(claim, a), 'held')
+      const taken = world.claim('key')
+      assert.equal(await b.takeOver(taken, claim, a), 'held')
       await c.revoke('key', 'told')
-      await b.revoked(claim)
-      assert.equal(await c.takeOver(claim, b), 'revoked')
+      await b.revoked(taken)
+      assert.equal(await c.takeOver(world.claim('key'), taken, b), 'revoked')
       assert.equal(a.told(claim, 'revoked').length, 0)
-      await b.release(claim)
+      await b.release(taken)
       await c.hold(world.claim('key'))
     })
 

@@ -49,8 +49,9 @@ return each((#ARGV - 4) / 4, function(item)
   local value = redis.call('GET', lock)
 
   if value and id_of(value) == id then
-    -- Only ever longer: this may be an old request that comes after the hold was extended.
-    if redis.call('PTTL', lock) < tonumber(ttl) then
+    -- Only ever longer: this may be an old request that comes after the hold was extended. Written even if it is the same, since
+    -- WAIT speaks of the connection's last write.
+    if redis.call('PTTL', lock) <= tonumber(ttl) then
       redis.call('PEXPIRE', lock, ttl)
       keep_about(meta, id, ttl, about)
     end

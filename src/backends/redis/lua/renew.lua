@@ -1,11 +1,24 @@
 -- Renews what is still ours. A renewal never shortens unless it is exact.
 --
 -- KEYS, ARGV[1..3]: see _store.lua; then per item: claim id, ttl ms, until when it may shorten (server ms, '' if it may not: an
--- old request must not cut short what was extended since), '1' if it has type or metadata, the owner from whom it is taken
+-- old request must not cut short what was extended since), '1' if it has type or metadata, the token of the claim that is taken
 -- over ('' if it is ours).
 -- Reply: server ms, then per item { 1, waiting, epoch } held | { 0 } not ours | { 2 } revoked | { -1, error }
 
 -- @include _store
+
+-- The claim that was given away becomes ours: another id, so that nobody else can take it, and what its last owner still has
+-- on its way does not touch it.
+local function take_over(lock, meta, value, id, from)
+  if value == '~' .. from then return '~' .. id end
+  if value ~= from then return value end
+  local given = id_of(from)
+  local taken = id .. '.' .. string.match(from, '^%x+%.(%d+)') .. '.' .. owner
+  redis.call('SET', lock, taken, 'KEEPTTL')
+  local about = redis.call('GET', meta)
+  if about and id_of(about) == given then redis.call('SET', meta, id .. string.sub(about, 33), 'KEEPTTL') end
+  return taken
+end
 
 return each((#ARGV - 3) / 5, function(item)
   local lock, queue, heard, meta = keys_of(item)
@@ -13,13 +26,10 @@ return each((#ARGV - 3) / 5, function(item)
   local id, ttl, shorten_until, about, from = ARGV[first], ARGV[first + 1], ARGV[first + 2], ARGV[first + 3], ARGV[first + 4]
   local value = redis.call('GET', lock)
 
+  if value and from ~= '' then value = take_over(lock, meta, value, id, from) end
   if value and id_of(value) == id then
     local epoch, who = string.match(value, '^%x+%.(%d+)%.(.*)$')
-    if who ~= owner then
-      -- Only whoever it was given to may take it, and only once; this may also be a late renewal of its last owner.
-      if from == '' or who ~= from then return { 0 } end
-      redis.call('SET', lock, id .. '.' .. epoch .. '.' .. owner, 'KEEPTTL')
-    end
+    if who ~= owner then return { 0 } end
     if redis.call('PTTL', lock) < tonumber(ttl) or (shorten_until ~= '' and now <= tonumber(shorten_until)) then
       redis.call('PEXPIRE', lock, ttl)
       if about == '1' then redis.call('PEXPIRE', meta, ttl) end

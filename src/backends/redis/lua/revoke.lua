@@ -3,14 +3,16 @@
 -- KEYS, ARGV[1..3]: see _store.lua; ARGV[4] = 'told': it can no longer be renewed, and its holder is told to let go;
 -- 'now': it is free at once, and its holder is told. ARGV[5] = the value that was seen: a request that is carried out twice must
 -- not take the lock from the next holder too.
--- Reply: server ms, { 'told' | 'freed' | 'outsider' }
+-- Reply: server ms, { 'told' | 'freed' | 'outsider' } or { 'changed', the value that is there now ('' if free) }
 
 -- @include _store
 
 return each(1, function()
   local lock, queue, heard, meta = keys_of(1)
   local value = redis.call('GET', lock)
-  if not value or string.gsub(value, '^~', '') ~= string.gsub(ARGV[5], '^~', '') then return { 'freed' } end
+  if not value or string.gsub(value, '^~', '') ~= string.gsub(ARGV[5], '^~', '') then
+    return { 'changed', value or '' }
+  end
   local id, who = string.match(value, '^~?(%x+)%.%d+%.(.*)$')
   local outsider = not id or #id ~= 32
   if ARGV[4] ~= 'now' then
