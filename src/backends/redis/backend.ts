@@ -8,7 +8,6 @@ import {
   type Claim,
   type ClaimState,
   type Failed,
-  type Holder,
   type ReleaseState,
   type Renewal,
   type RenewState,
@@ -19,9 +18,10 @@ import {
 } from '../../core/backend.js'
 import { ServerClock } from '../../core/clock.js'
 import { BackendError, ConfigurationError, ConnectorError } from '../../core/errors.js'
-import { redisError, redisItemError, Script, type IoredisClient } from './client.js'
+import { redisError, Script, type IoredisClient } from './client.js'
 import { Keys } from './keys.js'
 import * as lua from './lua.js'
+import { aboutOf, codeOf, epochOf, failure, parseHolder, parseWaiter } from './replies.js'
 import { WakeUps } from './wake-ups.js'
 
 export interface RedisOptions {
@@ -302,44 +302,3 @@ export class RedisBackend implements Backend {
 }
 
 const NOT_COUNTED = 'Semaphores and read-write locks are not there yet on Redis.'
-
-/** A client may be set to give numbers as strings. */
-function codeOf(item: readonly unknown[]): number {
-  return Number(item[0])
-}
-
-function failure(item: readonly unknown[]): Failed | undefined {
-  return codeOf(item) === -1 ? { status: 'failed', error: redisItemError(item[1] as string) } : undefined
-}
-
-/** Type and metadata in one text; empty if there are none. */
-function aboutOf({ type, metadata }: Claim): string {
-  return type === undefined && metadata === undefined ? '' : JSON.stringify([type ?? null, metadata ?? null])
-}
-
-function parseAbout(about: string): { type?: string; metadata?: string } {
-  if (about === '') return {}
-  const [type, metadata] = JSON.parse(about) as [string | null, string | null]
-  return { ...(type === null ? undefined : { type }), ...(metadata === null ? undefined : { metadata }) }
-}
-
-/** The value of a lock: ours, or whatever an outsider has put there. */
-function parseHolder(value: string, pttl: number, about: string, serverMs: number): Holder | undefined {
-  if (pttl === -2) return undefined
-  const match = /^~?[0-9a-f]{32}\.(\d{1,20})\.(.+)$/s.exec(value)
-  const expiresInMs = pttl < 0 ? undefined : pttl
-  if (!match) return { owner: undefined, epoch: undefined, heldForMs: undefined, expiresInMs }
-  const epoch = BigInt(match[1]!)
-  // An epoch is the grant's time in microseconds, unless it had to run ahead of the clock.
-  const heldForMs = Math.max(0, serverMs - Number(epoch / 1000n))
-  return { owner: match[2], epoch, heldForMs, expiresInMs, ...parseAbout(about) }
-}
-
-function epochOf(value: string): bigint | undefined {
-  return parseHolder(value, 0, '', 0)?.epoch
-}
-
-function parseWaiter(member: string): { owner: string; take: number } {
-  const [, take, owner] = /^[0-9a-f]+\|\d+\|(\d+)\|([^\n]*)\n/.exec(member)!
-  return { owner: owner!, take: Number(take) }
-}
