@@ -7,7 +7,7 @@ declare const orderId: string
 
 /** A client of an SQL database, and an HTTP server. */
 declare const db: { query(sql: string, values: readonly unknown[]): Promise<{ rows: Record<string, string>[]; rowCount: number }> }
-declare const server: { close(): void }
+declare const server: { close(done: () => void): void }
 declare const metrics: { timing(name: string, ms: number): void; count(name: string): void }
 
 /** Work that somebody wants to guard. */

@@ -2,7 +2,7 @@
 import type { BackendFactory } from './core/backend.js'
 import { ConfigurationError, ConnectorError } from './core/errors.js'
 import { createLocks, type LockManager } from './lock-manager.js'
-import { checkSpan, type ManagerOptions } from './core/options.js'
+import { checkConnectOptions, checkSpan, type ManagerOptions } from './core/options.js'
 
 export interface ConnectOptions extends ManagerOptions {
   /** How long the server may take to answer. Default: 5,000. */
@@ -26,6 +26,7 @@ const PLANNED = ['sqlite:', 'etcd:', 'etcds:', 'postgres:', 'postgresql:', 'mysq
  * HOLDFAST_URL says where.
  */
 export async function connect(target?: string | BackendFactory, options: ConnectOptions = {}): Promise<LockManager> {
+  checkConnectOptions(options)
   const { connectTimeoutMs = 5_000, ...managerOptions } = options
   checkSpan('connectTimeoutMs', connectTimeoutMs)
   const backend = typeof target === 'function' ? target : await load(target ?? process.env['HOLDFAST_URL'], connectTimeoutMs)
@@ -50,7 +51,11 @@ async function load(target: string | undefined, connectTimeoutMs: number): Promi
   const scheme = /^[a-z][a-z0-9+.-]*:/i.exec(target)?.[0].toLowerCase() ?? ''
   const there = Object.keys(LOADERS).join(' ')
   if (PLANNED.includes(scheme)) throw new ConfigurationError(`${scheme} is not there yet in this version. There are: ${there}`)
-  if (!URL.canParse(target)) throw new ConfigurationError('connect() takes a URL, such as redis://localhost:6379; this is none.')
+  if (/^[\w.-]+:\d+$/.test(target)) throw new ConfigurationError(`connect() takes a URL. Did you mean redis://${target}?`)
+  if (!URL.canParse(target)) {
+    const hint = 'Special characters in a password have to be percent-encoded.'
+    throw new ConfigurationError(`connect() takes a URL, such as redis://localhost:6379; this is none. ${hint}`)
+  }
   const loader = LOADERS[scheme]
   if (!loader) throw new ConfigurationError(`connect() does not know the scheme ${scheme} There are: ${there}`)
   return loader(new URL(target), connectTimeoutMs)

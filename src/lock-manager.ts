@@ -102,6 +102,9 @@ export class LockManager implements AsyncDisposable {
     maybeFn?: (lock: DistributedLock) => R,
   ): Promise<Awaited<R>> {
     const [options = {}, fn] = typeof optionsOrFn === 'function' ? [{}, optionsOrFn] : [optionsOrFn, maybeFn]
+    if (typeof optionsOrFn === 'function' && maybeFn !== undefined) {
+      throw new ConfigurationError('withLock(key, options, fn): the options come before the function.')
+    }
     if (typeof fn !== 'function') throw new ConfigurationError('withLock(key, options?, fn) needs a function to run under the lock.')
     const resolved = this.#resolve(key, options, this.#defaults.waitMs ?? Infinity)
     const handle = await this.#enter(key, resolved, resolved.signal)
@@ -112,12 +115,15 @@ export class LockManager implements AsyncDisposable {
     }
   }
 
-  /** Releases by name what this manager holds; one level of it, if it was entered more than once. */
+  /**
+   * Releases by name what this manager holds, whoever in this process has locked it: where several requests lock the same key,
+   * release the handle instead. One level of it, if it was entered more than once.
+   */
   async unlock(key: string): Promise<void> {
     checkKey(key)
     const lock = this.#locks.get(key)
     const handle = lock?.handles.at(-1)
-    if (!lock || !handle) throw new LockNotHeldError(key, `"${key}" is not locked by this manager.`)
+    if (!lock || !handle) throw new LockNotHeldError(key, `"${key}" is not locked by this manager. inspect() shows who holds it, forceRelease() takes it away.`)
     if (await handle.release()) return
     throw lock.hold.error ?? lock.hold.notHeld()
   }

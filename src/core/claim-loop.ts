@@ -73,6 +73,7 @@ const SPREAD_MS = 20
 const MAX_SPREAD_MS = 500
 const MAX_BACK_OFF_MS = 1_000
 const MAX_OVERDUE_MS = 60_000
+const OUT_OF_TOUCH_MS = 1_000
 const MAX_LATE_REPLIES = 3
 
 export class ClaimLoop {
@@ -96,6 +97,7 @@ export class ClaimLoop {
   #hasPlace = false
   #error: HoldfastError | undefined
   #failures = 0
+  #askedAt = 0
   #lateReplies = 0
   #overdueAsks = 0
 
@@ -143,6 +145,7 @@ export class ClaimLoop {
     this.#lookAgain = false
     const { backend, clock } = this.#around
     const sentAt = clock.now()
+    this.#askedAt = sentAt
     this.#around.asks(this)
     // Ever more patient, so that requests do not pile up behind one that hangs.
     this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
@@ -157,7 +160,7 @@ export class ClaimLoop {
         // Of one that was given up as overdue, no more need be said.
         if (this.#unanswered !== request) return
         this.#unanswered = undefined
-        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend.name))
+        if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend))
       },
     )
     this.#unanswered = request
@@ -175,7 +178,7 @@ export class ClaimLoop {
   }
 
   #overdue(): void {
-    const error = noAnswer(this.#around.backend.name)
+    const error = noAnswer(this.#around.backend)
     if (!this.#isPatient()) return this.#fail(error, true)
     this.#error = error
     this.#overdueAsks++
@@ -207,6 +210,7 @@ export class ClaimLoop {
         this.#blockedUntil = this.#around.clock.now() + (state.holder?.expiresInMs ?? Infinity)
         if (state.holder?.epoch !== undefined) this.#isOver(state.holder.epoch - 1n)
         this.#failures = 0
+        this.#error = undefined
         this.#lateReplies = 0
         if (!this.#hasPlace) {
           this.#hasPlace = true
@@ -280,10 +284,11 @@ export class ClaimLoop {
   }
 
   #waitIsOver(): void {
-    const { backend } = this.#around
-    if (this.#blocker === undefined) {
-      // Not to know is not the same as to be refused.
-      this.#fail(this.#error ?? noAnswer(backend.name, this.#patience.waitMs), true)
+    const { backend, clock } = this.#around
+    const isOutOfTouch = this.#error !== undefined || (this.#unanswered !== undefined && clock.now() - this.#askedAt > OUT_OF_TOUCH_MS)
+    if (this.#blocker === undefined || isOutOfTouch) {
+      // Not to know is not the same as to be refused, and what was known before an outage is no answer either.
+      this.#fail(this.#error ?? noAnswer(backend, this.#patience.waitMs), true)
     } else if (this.#finish()) {
       this.#withdraw()
       this.#outcome.refused(this.#blocker)

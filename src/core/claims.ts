@@ -97,7 +97,7 @@ export class Claims {
     const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from: given.token }
     let state: RenewState
     try {
-      state = await answeredOne(this.backend.renew([renewal]), this.clock, this.backend.name)
+      state = await answeredOne(this.backend.renew([renewal]), this.clock, this.backend)
       if (state.status === 'failed') throw state.error
     } catch (error) {
       this.#adopted.delete(claim.id)
@@ -118,7 +118,7 @@ export class Claims {
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
     this.assertOpen()
-    const state = await answered(this.backend.revoke(resource, when), this.clock, this.backend.name)
+    const state = await answered(this.backend.revoke(resource, when), this.clock, this.backend)
     if (state === 'told' || state === 'freed') this.events.emit('revoked', resource, { when })
     return state
   }
@@ -127,7 +127,7 @@ export class Claims {
     this.assertOpen()
     const resources = this.backend.inspect(prefix)[Symbol.asyncIterator]()
     for (;;) {
-      const next = await answered(resources.next(), this.clock, this.backend.name)
+      const next = await answered(resources.next(), this.clock, this.backend)
       if (next.done) return
       let wantsMore = false
       try {
@@ -152,7 +152,7 @@ export class Claims {
     const holds = this.keeper.all()
     for (const hold of holds) hold.closing()
     for (const loop of this.#loops.values()) loop.cancel(new ManagerClosedError())
-    await answered(this.#freeAll(holds), this.clock, this.backend.name).catch(() => {})
+    await answered(this.#freeAll(holds), this.clock, this.backend).catch(() => {})
     this.keeper.stop()
     await this.backend.close()
   }

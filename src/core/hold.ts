@@ -51,6 +51,8 @@ export class Hold {
   readonly turn: number
   readonly fence: bigint
   readonly acquiredAt: number
+  /** A renewal is on its way. */
+  awaitsRenewal = false
   readonly #around: HoldSurroundings
   readonly #options: HoldTerms
   #state: 'held' | 'releasing' | 'unreleased' | 'released' | 'lost' | 'transferred' = 'held'
@@ -78,7 +80,7 @@ export class Hold {
     this.#unanswered = grant.unanswered
     this.acquiredAt = around.clock.now()
     // Counted from when the TTL began, which may be a while ago: a slow reply must not make the first renewal too late.
-    this.#renewAt = options.autoRenew ? grant.deadline - deadlineOf(0, this.#ttlMs) + this.#renewEveryMs() : Infinity
+    this.#renewAt = options.autoRenew ? grant.deadline - deadlineOf(0, this.#ttlMs) + this.renewEveryMs : Infinity
     around.keeper.add(this)
   }
 
@@ -200,8 +202,8 @@ export class Hold {
   async #release(isRetry: boolean): Promise<boolean> {
     const { backend, clock, keeper, events } = this.#around
     try {
-      if (this.#unanswered) await answered(this.#unanswered, clock, backend.name).catch(() => {})
-      const state = await answeredOne(backend.release([this.claim]), clock, backend.name)
+      if (this.#unanswered) await answered(this.#unanswered, clock, backend).catch(() => {})
+      const state = await answeredOne(backend.release([this.claim]), clock, backend)
       if (state.status === 'failed') throw state.error
       // It was certainly ours when a release was first sent; one that failed may have released it.
       const ours = state.status !== 'not-held' || isRetry
@@ -242,10 +244,10 @@ export class Hold {
       this.#terms++
       this.#ttlMs = ttlMs
       this.#deadline = Math.min(this.#deadline, deadlineOf(sentAt, ttlMs))
-      this.renewAgainAt(sentAt + this.#renewEveryMs())
+      this.renewAgainAt(sentAt + this.renewEveryMs)
       this.#around.keeper.schedule(this.dueAt())
       const renewal = { claim: this.claim, ttlMs, exact: true }
-      const state = await answeredOne(backend.renew([renewal]), clock, backend.name)
+      const state = await answeredOne(backend.renew([renewal]), clock, backend)
       if (state.status === 'failed') throw state.error
       if (state.status === 'revoked') this.lose('it was revoked')
       if (state.status === 'lost') this.lose('it expired or was taken away')
@@ -272,11 +274,12 @@ export class Hold {
 
   /** A little early, so that holds that were acquired one after another come to share a request. */
   isDue(now: number): boolean {
-    return now >= this.#renewAt - this.#renewEveryMs() / 4
+    return now >= this.#renewAt - this.renewEveryMs / 4
   }
 
   renewalSent(now: number): void {
-    this.#renewAt = now + this.#renewEveryMs()
+    this.awaitsRenewal = true
+    this.#renewAt = now + this.renewEveryMs
   }
 
   renewAgainAt(at: number): void {
@@ -286,11 +289,11 @@ export class Hold {
   renewed(sentAt: number, terms: number): void {
     if (terms !== this.#terms) return
     this.#deadline = Math.max(this.#deadline, deadlineOf(sentAt, this.#ttlMs))
-    if (this.#options.autoRenew) this.#renewAt = sentAt + this.#renewEveryMs()
+    if (this.#options.autoRenew) this.#renewAt = sentAt + this.renewEveryMs
     this.#around.keeper.schedule(this.dueAt())
   }
 
-  #renewEveryMs(): number {
+  get renewEveryMs(): number {
     const { renewEveryMs } = this.#options
     return renewEveryMs !== undefined && renewEveryMs < this.#ttlMs ? renewEveryMs : this.#ttlMs / 3
   }

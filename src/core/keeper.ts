@@ -3,9 +3,10 @@
  *
  * Loss is decided here, from the local deadline alone, and never waits for a reply: a reply can only move the deadline.
  */
-import { asHoldfastError } from './answer.js'
+import { asHoldfastError, noAnswer } from './answer.js'
 import type { Backend, RenewState } from './backend.js'
 import type { Clock, Timer } from './clock.js'
+import type { HoldfastError } from './errors.js'
 import type { Events } from './events.js'
 import type { Hold } from './hold.js'
 
@@ -65,6 +66,7 @@ export class Keeper {
     for (const hold of this.#holds.values()) {
       hold.look()
       if (hold.isKept && hold.isDue(now)) {
+        if (hold.awaitsRenewal) this.#failed(hold, now, noAnswer(this.#backend, Math.round(hold.renewEveryMs)))
         hold.renewalSent(now)
         due.push(hold)
       }
@@ -80,13 +82,14 @@ export class Keeper {
     this.#backend.renew(renewals).then(
       (states) => holds.forEach((hold, i) => this.#renewed(hold, states[i]!, sentAt, terms[i]!)),
       (error: unknown) => {
-        const failed = { status: 'failed', error: asHoldfastError(error, this.#backend.name) } as const
+        const failed = { status: 'failed', error: asHoldfastError(error, this.#backend) } as const
         holds.forEach((hold, i) => this.#renewed(hold, failed, sentAt, terms[i]!))
       },
     )
   }
 
   #renewed(hold: Hold, state: RenewState, sentAt: number, terms: number): void {
+    hold.awaitsRenewal = false
     if (!hold.isKept) return
     switch (state.status) {
       case 'held':
@@ -100,12 +103,14 @@ export class Keeper {
         break
       case 'failed': {
         const now = this.#clock.now()
-        const { key, fence } = hold
-        const remainingMs = hold.endsAt - now
-        this.#events.emit('renew-failed', key, { fence, remainingMs, error: state.error })
-        hold.renewAgainAt(now + Math.max(MIN_RETRY_MS, remainingMs / 5))
+        this.#failed(hold, now, state.error)
+        hold.renewAgainAt(now + Math.max(MIN_RETRY_MS, (hold.endsAt - now) / 5))
         this.schedule(hold.dueAt())
       }
     }
+  }
+
+  #failed({ key, fence, endsAt }: Hold, now: number, error: HoldfastError): void {
+    this.#events.emit('renew-failed', key, { fence, remainingMs: endsAt - now, error })
   }
 }

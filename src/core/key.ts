@@ -4,7 +4,7 @@ const MAX_KEY_BYTES = 512
 
 /** Keys go to every store as UTF-8 bytes, so an ill-formed string (a lone surrogate) would collapse onto another key. */
 export function checkKey(key: unknown): asserts key is string {
-  if (typeof key !== 'string') throw new InvalidKeyError(`A key is a string, not ${describe(key)}.`)
+  if (typeof key !== 'string') throw new InvalidKeyError(`A key is a string, not ${describe(key)}. Write String(id), or key\`order:${'${id}'}\`.`)
   if (key === '') throw new InvalidKeyError('A key must not be empty.')
   if (key.length > MAX_KEY_BYTES || Buffer.byteLength(key) > MAX_KEY_BYTES) {
     throw new InvalidKeyError(`A key has at most ${MAX_KEY_BYTES} bytes of UTF-8; this one has ${Buffer.byteLength(key)}: "${key.slice(0, 40)}…"`)
@@ -21,6 +21,7 @@ export type KeyPart = string | number | bigint | boolean
  * between them, so that different parts never give the same key: ('a:b', 'c') and ('a', 'b:c') differ.
  */
 export function key(texts: TemplateStringsArray, ...parts: readonly KeyPart[]): string {
+  if (!Array.isArray(texts)) throw new InvalidKeyError('key is a tag for a template: write key`order:${id}`, without parentheses.')
   if (texts.slice(1, -1).some((between) => !/[:/]/.test(between))) {
     throw new InvalidKeyError(`Two parts of a key need a ":" or "/" between them: key\`${texts.join('${…}')}\`.`)
   }

@@ -93,6 +93,10 @@ function checkNames(kind: string, options: object, known: readonly string[]): vo
   }
 }
 
+export function checkConnectOptions(options: object): void {
+  checkNames('connect', options, [...MANAGER_OPTIONS, 'connectTimeoutMs'])
+}
+
 export function resolveDefaults(options: ManagerOptions): ManagerDefaults {
   checkNames('manager', options, MANAGER_OPTIONS)
   const { ttlMs = 10_000, waitMs, retryMs = 50, logger } = options
@@ -141,9 +145,9 @@ export function resolveLockOptions(options: LockOptions, defaults: ManagerDefaul
 
 export function checkTtl(ttlMs: unknown): asserts ttlMs is number {
   if (typeof ttlMs !== 'number' || !Number.isSafeInteger(ttlMs)) {
-    throw new InvalidTtlError(`ttlMs is a whole number of milliseconds, not ${String(ttlMs)}.`)
+    throw new InvalidTtlError(`ttlMs is a whole number of milliseconds, not ${show(ttlMs)}.`)
   }
-  if (ttlMs < MIN_TTL_MS) throw new InvalidTtlError(`ttlMs must be at least ${MIN_TTL_MS}, not ${ttlMs}: a shorter hold ends before anyone could work.`)
+  if (ttlMs < MIN_TTL_MS) throw new InvalidTtlError(`ttlMs must be at least ${MIN_TTL_MS}, not ${ttlMs}: these are milliseconds, and a shorter hold ends before anyone could work.`)
   if (ttlMs > MAX_MS) throw new InvalidTtlError(`ttlMs must be at most ${MAX_MS} (24 days), not ${ttlMs}.`)
 }
 
@@ -176,18 +180,22 @@ export function checkOwner(owner: unknown): asserts owner is string {
 function checkWait(waitMs: unknown): void {
   if (waitMs === Infinity) return
   if (typeof waitMs !== 'number' || !(waitMs >= 0 && waitMs <= MAX_MS)) {
-    throw new ConfigurationError(`waitMs is a number of milliseconds from 0 to ${MAX_MS}, or Infinity, not ${String(waitMs)}.`)
+    throw new ConfigurationError(`waitMs is a number of milliseconds from 0 to ${MAX_MS}, or Infinity, not ${show(waitMs)}.`)
   }
 }
 
 export function checkSpan(name: string, ms: unknown): void {
   if (typeof ms !== 'number' || !(ms >= 1 && ms <= MAX_MS)) {
-    throw new ConfigurationError(`${name} is a number of milliseconds from 1 to ${MAX_MS}, not ${String(ms)}.`)
+    throw new ConfigurationError(`${name} is a number of milliseconds from 1 to ${MAX_MS}, not ${show(ms)}.`)
   }
 }
 
 function checkFlag(name: string, flag: unknown): void {
-  if (typeof flag !== 'boolean') throw new ConfigurationError(`${name} is true or false, not ${String(flag)}.`)
+  if (typeof flag !== 'boolean') throw new ConfigurationError(`${name} is true or false, not ${show(flag)}.`)
+}
+
+function show(value: unknown): string {
+  return typeof value === 'string' ? `the string "${value}"` : String(value)
 }
 
 function encodeMetadata(metadata: JsonValue): string {

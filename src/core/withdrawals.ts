@@ -65,7 +65,7 @@ export class Withdrawals {
   }
 
   async #run(claim: Claim, unanswered: Promise<unknown> | undefined, ttlMs: number): Promise<void> {
-    if (unanswered) await answered(unanswered, this.#clock, this.#backend.name).catch(() => {})
+    if (unanswered) await answered(unanswered, this.#clock, this.#backend).catch(() => {})
     const until = this.#clock.now() + ttlMs
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2)) {
       const error = await this.#release(claim)
@@ -83,7 +83,7 @@ export class Withdrawals {
       const [state] = await this.#backend.release([claim])
       return state?.status === 'failed' ? state.error : undefined
     } catch (error) {
-      return asHoldfastError(error, this.#backend.name)
+      return asHoldfastError(error, this.#backend)
     }
   }
 }

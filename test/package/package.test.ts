@@ -40,10 +40,10 @@ describe('the installed package', () => {
     expect(installed).toEqual(['holdfast'])
   })
 
-  it('contains what is built, and no more', async () => {
+  it('contains what is built, its documentation and examples, and no more', async () => {
     const files = await readdir(join(project, 'node_modules/holdfast'), { recursive: true, withFileTypes: true })
     const names = files.filter((file) => file.isFile()).map((file) => file.name)
-    expect(names.filter((name) => !/(\.js|\.d\.ts|^package\.json|^LICENSE|\.md)$/.test(name))).toEqual([])
+    expect(names.filter((name) => !/(\.m?js|\.d\.ts|^package\.json|^LICENSE|\.md)$/.test(name))).toEqual([])
     expect(names.filter((name) => /\.test\./.test(name))).toEqual([])
   })
 

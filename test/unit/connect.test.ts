@@ -64,7 +64,7 @@ describe('a URL', () => {
   )
 
   const unknown = [
-    'http://localhost', 'mongodb://localhost', 'localhost:6379', 'REDI:x', 'file:///etc/passwd', 'constructor:',
+    'http://localhost', 'mongodb://localhost', 'REDI:x', 'file:///etc/passwd', 'constructor:',
     '__proto__:', 'javascript:alert(1)',
   ]
   it.each(unknown)(
@@ -82,6 +82,14 @@ describe('a URL', () => {
 
   it.each([7, null, {}, [], true, new URL('memory:')])('cannot be %s', async (target) => {
     await expect(connect(target as string)).rejects.toThrow(ConfigurationError)
+  })
+
+  it('without its scheme is understood, but not guessed', async () => {
+    await expect(connect('localhost:6379')).rejects.toThrow('Did you mean redis://localhost:6379?')
+  })
+
+  it.each(['redis:localhost', 'redis://', 'redis://localhost/abc', 'redis://localhost/0/1'])('%s is no address of a Redis', async (url) => {
+    await expect(connect(url)).rejects.toBeInstanceOf(ConfigurationError)
   })
 
   it.each([

@@ -182,6 +182,17 @@ describe('what is over', () => {
 })
 
 describe('a renewal that hangs', () => {
+  it('is told of when the next one is due, and not only when the lock is lost', async () => {
+    const { manager, store, clock, named } = manualWorld()
+    await manager().lock('k', { ttlMs: 9_000 })
+    store.blackHole('renew', { times: Infinity })
+    await clock.advance(5_000)
+    expect(named('renew-failed')).toEqual([])
+    await clock.advance(1_500)
+    expect(named('renew-failed')).toMatchObject([{ key: 'k', error: { message: 'No answer from memory within 3000 ms.' } }])
+    expect(named('lost')).toEqual([])
+  })
+
   it('ends the hold at its local deadline, counted from the last sending that succeeded', async () => {
     const { manager, store, clock } = manualWorld()
     const start = clock.now()

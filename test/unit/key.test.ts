@@ -10,6 +10,10 @@ const part = fc.oneof(
   fc.string({ minLength: 1, maxLength: 20, unit: 'binary' }),
 )
 
+it('key is a tag, and says so when it is called', () => {
+  expect(() => (key as unknown as (...args: unknown[]) => string)('order', 4)).toThrow(InvalidKeyError)
+})
+
 describe('a key', () => {
   it.each(['a', ' ', 'a ', 'order:42', 'a/b', '__proto__', '{tag}', 'a\r\nb', 'a\0b', '100%', '_', "'; DROP TABLE", '锁', '🔒'])(
     'can be %j',

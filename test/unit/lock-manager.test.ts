@@ -618,6 +618,37 @@ describe('after many locks', () => {
   })
 })
 
+describe('a wait that loses touch with the store', () => {
+  it('ends as a failure of the store, not with what was known before', async () => {
+    const { manager, store, clock } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    await a.lock('k', { ttlMs: 2_000 })
+    const waiting = watch(b.lock('k', { waitMs: 7_000 }))
+    await clock.advance(100)
+    store.blackHole('claim', { times: Infinity })
+    await clock.advance(6_900)
+    expect(waiting.error).toBeInstanceOf(BackendError)
+  })
+
+  it('and finds it again in time ends as a refusal', async () => {
+    const { manager, store, clock } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    await a.lock('k', { ttlMs: 2_000 })
+    const waiting = watch(b.lock('k', { waitMs: 7_000 }))
+    await clock.advance(100)
+    store.fail('claim', outage(), { times: 2 })
+    await clock.advance(6_900)
+    expect(waiting.error).toBeInstanceOf(LockNotAcquiredError)
+  })
+})
+
+it('withLock refuses options that come after the function: they would be ignored', async () => {
+  const { manager, store } = manualWorld()
+  const locks = manager() as unknown as { withLock(...args: unknown[]): Promise<unknown> }
+  await expect(locks.withLock('k', () => {}, { ttlMs: 500 })).rejects.toThrow(/options come before the function/)
+  expect(store.requests).toEqual([])
+})
+
 describe('unlock', () => {
   it('releases by name what this manager holds', async () => {
     const { manager } = manualWorld()

@@ -18,6 +18,9 @@ export function redisBackend(client: IoredisClient, options: RedisOptions = {}):
 
 /** @internal A backend with a client of its own. */
 export async function redisFromUrl(url: URL, connectTimeoutMs: number): Promise<BackendFactory> {
+  if (url.hostname === '' || !/^(\/\d*)?$/.test(url.pathname)) {
+    throw new ConfigurationError('A Redis URL is redis://host:port/database, where the database is a number: redis://localhost:6379/0.')
+  }
   const { Redis } = await loadIoredis()
   const open = () => {
     const client = new Redis(url.href, {
