@@ -135,6 +135,9 @@ describe('claim.lua', () => {
     await client.del(queue, heard)
     await claim(C, 'queue', { place: '7' })
     expect((await claim(id('d'))).slice(0, 3)).toEqual([0, '8', 1])
+    // So has the lock: it holds at once, and the others of its process have to hear of it.
+    await client.del(lock, queue, heard)
+    expect(await claim(B, 'queue', { place: '1' })).toMatchObject([1, expect.any(String), 0, 1])
   })
 
   it('a free lock goes to the head that is alive, not to who asks', async () => {
