@@ -13,8 +13,7 @@ import { fenceOf, type Hold } from './core/hold.js'
 import { checkKey } from './core/key.js'
 import { logEvents, printWarnings } from './core/logger.js'
 import {
-  checkOwner,
-  checkPrefix,
+  checkName,
   resolveDefaults,
   resolveLockOptions,
   type JsonValue,
@@ -69,8 +68,8 @@ export class LockManager implements AsyncDisposable {
       throw new ConfigurationError('createLocks() takes a backend, such as redisBackend(client) or memoryBackend().')
     }
     const { prefix = 'holdfast', owner = `${hostname()}:${process.pid}`, logger } = options
-    checkPrefix(prefix)
-    checkOwner(owner)
+    checkName('prefix', prefix)
+    checkName('owner', owner)
     this.#defaults = resolveDefaults(options)
     // Two processes can be given the same name, and one process can have two managers: each hears of its own claims only.
     this.owner = `${owner}#${randomBytes(4).toString('hex')}`

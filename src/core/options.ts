@@ -69,6 +69,7 @@ const MIN_TTL_MS = 100
 const MAX_MS = 2 ** 31 - 1
 const MAX_METADATA_BYTES = 4_096
 const MAX_TYPE_BYTES = 128
+const MAX_NAME_BYTES = 128
 
 const LOCK_OPTIONS: readonly (keyof LockOptions)[] = [
   'ttlMs',
@@ -165,15 +166,10 @@ export function checkTerms(terms: { ttlMs: unknown; autoRenew: unknown; renewEve
   if (terms.maxHoldMs !== undefined) checkSpan('maxHoldMs', terms.maxHoldMs)
 }
 
-export function checkPrefix(prefix: unknown): asserts prefix is string {
-  if (typeof prefix !== 'string' || !/^[^\p{Cc}\p{Surrogate}]+$/u.test(prefix) || Buffer.byteLength(prefix) > 128) {
-    throw new ConfigurationError('prefix is a string of 1 to 128 bytes without control characters.')
-  }
-}
-
-export function checkOwner(owner: unknown): asserts owner is string {
-  if (typeof owner !== 'string' || !/^[^\p{Cc}\p{Surrogate}]+$/u.test(owner) || Buffer.byteLength(owner) > 128) {
-    throw new ConfigurationError('owner is a string of 1 to 128 bytes without control characters.')
+/** Of what becomes part of names on the store. */
+export function checkName(kind: 'prefix' | 'owner', name: unknown): asserts name is string {
+  if (typeof name !== 'string' || !/^[^\p{Cc}\p{Surrogate}]+$/u.test(name) || Buffer.byteLength(name) > MAX_NAME_BYTES) {
+    throw new ConfigurationError(`${kind} is a string of 1 to ${MAX_NAME_BYTES} bytes without control characters.`)
   }
 }
 

@@ -93,6 +93,21 @@ describe('a server that cannot serve', () => {
     }
   })
 
+  it('is not sent the script a second time: EVAL is for NOSCRIPT alone', async () => {
+    await locks.withLock('warm up', () => {})
+    await redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '1')
+    const monitor = await redis.monitor()
+    try {
+      await expect(locks.tryLock('k')).rejects.toThrow(/NOREPLICAS/)
+      await monitor.flush()
+      expect(monitor.commands.filter(({ name }) => name === 'eval')).toEqual([])
+      expect(monitor.commands.filter(({ name }) => name === 'evalsha').length).toBeGreaterThan(0)
+    } finally {
+      monitor.stop()
+      await redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '0')
+    }
+  })
+
   it('because this user may not: a clear error, and no second try', async () => {
     await redis.cli('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '+@read', '+info', '+hello', '+client')
     const reader = await connect(`redis://reader:secret@127.0.0.1:${redis.port}`, { prefix: 'test' })
