@@ -194,6 +194,8 @@ export class Claims {
         this.keeper.get(wakeUp.claimId)?.lose('it was revoked')
         this.#loops.get(wakeUp.claimId)?.look()
         break
+      case 'contended':
+        break
       case 'look':
         if (wakeUp.resource !== undefined) this.#queues.get(wakeUp.resource)?.look()
         else for (const loop of this.#loops.values()) loop.look()

@@ -188,12 +188,14 @@ export class WakeUps {
       this.#scope.wake({ kind: 'granted', resource, claimId, epoch: BigInt(epoch), since, waiting: Number(waiting) })
       return
     }
-    const revoked = REVOKED.exec(message)
-    if (revoked) this.#scope.wake({ kind: 'revoked', resource: this.#keys.resourceOf(revoked[2]!), claimId: revoked[1]! })
+    const told = TOLD.exec(message)
+    if (!told) return
+    const [, kind, claimId, lock] = told as unknown as [string, 'revoked' | 'contended', string, string]
+    this.#scope.wake({ kind, resource: this.#keys.resourceOf(lock), claimId })
   }
 }
 
 const GRANTED = /^granted ([0-9a-f]{32}) (\d{1,20}) (\d{1,16}) (\d{1,16}) (.+)$/s
-const REVOKED = /^revoked ([0-9a-f]{32}) (.+)$/s
+const TOLD = /^(revoked|contended) ([0-9a-f]{32}) (.+)$/s
 
 function noop(): void {}

@@ -31,6 +31,12 @@ local function blocker(lock, meta)
   return value, redis.call('PTTL', lock), about_of(value, meta)
 end
 
+-- Whoever hands over in memory has to know that others wait.
+local function hint(lock, value)
+  local id, who = string.match(value, '^(%x+)%.%d+%.(.*)$')
+  if id and #id == 32 then redis.pcall('PUBLISH', wake .. who, 'contended ' .. id .. ' ' .. lock) end
+end
+
 local function enqueue(queue, heard, member, place)
   local last = tonumber(redis.call('HGET', heard, '#')) or 0
   local ticket = tonumber(place) or tonumber(redis.call('ZSCORE', queue, member)) or last + 1
@@ -79,10 +85,12 @@ return each((#ARGV - 4) / 4, function(item)
   end
   local subscribed = redis.pcall('PUBSUB', 'NUMSUB', wake .. owner)
   local held_by, expires, holder_about = blocker(lock, meta)
+  local ahead = redis.call('ZRANK', queue, member)
+  if ahead == 0 then hint(lock, held_by) end
   return {
     0,
     string.format('%.0f', ticket),
-    redis.call('ZRANK', queue, member),
+    ahead,
     redis.call('ZCARD', queue) - 1,
     held_by,
     expires,
