@@ -54,6 +54,7 @@ export interface ResolvedLockOptions {
   readonly renewEveryMs: number | undefined
   readonly maxHoldMs: number | undefined
   readonly reentrant: boolean
+  readonly fairness: 'bounded' | 'strict'
   readonly signal: AbortSignal | undefined
   readonly type: string | undefined
   readonly metadata: string | undefined
@@ -138,6 +139,7 @@ export function resolveLockOptions(options: LockOptions, defaults: ManagerDefaul
     renewEveryMs,
     maxHoldMs,
     reentrant,
+    fairness,
     signal,
     type,
     metadata: metadata === undefined ? undefined : encodeMetadata(metadata),

@@ -4,12 +4,13 @@
  */
 import { createHash } from 'node:crypto'
 import { onAbort, truthfulController } from '../core/abort.js'
-import type { Claims, Refusal } from '../core/claims.js'
+import type { Claims } from '../core/claims.js'
 import { ConfigurationError, type HoldfastError } from '../core/errors.js'
 import { TURNS, type Hold, type HoldTerms } from '../core/hold.js'
 import { checkKey } from '../core/key.js'
 import { checkTerms, checkTtl, type ResolvedLockOptions } from '../core/options.js'
 import { parseToken, tokenOf } from '../core/token.js'
+import type { Refusal } from '../core/waiter.js'
 
 export interface DistributedLock extends AsyncDisposable {
   readonly key: string
@@ -33,8 +34,10 @@ export interface DistributedLock extends AsyncDisposable {
   toJSON(): { readonly key: string; readonly fence: string }
 }
 
+const ONE_OF_ONE = { take: 1, limit: 1 }
+
 export async function acquireLock(claims: Claims, key: string, options: ResolvedLockOptions): Promise<HeldLock | Refusal> {
-  const result = await claims.acquire({ resource: key, take: 1, limit: 1, ...options })
+  const result = await claims.acquire(key, ONE_OF_ONE, options)
   return 'blocker' in result ? result : new HeldLock(claims, result, options)
 }
 
