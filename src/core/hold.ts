@@ -86,7 +86,7 @@ export class Hold {
 
   constructor(
     claim: Claim,
-    { epoch, deadline, turn }: { readonly epoch: bigint; readonly deadline: number; readonly turn: number },
+    { epoch, deadline, turn, now }: { readonly epoch: bigint; readonly deadline: number; readonly turn: number; readonly now: number },
     options: HoldTerms,
     around: HoldSurroundings,
     seat?: HoldSeat,
@@ -95,7 +95,7 @@ export class Hold {
     this.epoch = epoch
     this.turn = turn
     this.seat = seat
-    this.acquiredAt = around.clock.now()
+    this.acquiredAt = now
     this.#around = around
     this.#options = options
     this.#ttlMs = claim.ttlMs
@@ -227,9 +227,9 @@ export class Hold {
   }
 
   /** The claim goes on with whoever is next; called in the course of a release. */
-  passOn(options: HoldTerms): Hold {
+  passOn(options: HoldTerms, now: number): Hold {
     const { claim, epoch, turn } = this
-    const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1 }, options, this.#around, this.seat)
+    const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1, now }, options, this.#around, this.seat)
     successor.awaitsRenewal = this.awaitsRenewal
     // Else each of a quick succession of holds would ask as if no answer were on its way.
     if (turn > 0) successor.#renewAt = this.#renewAt

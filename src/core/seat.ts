@@ -150,7 +150,7 @@ export class Seat implements Outcome {
     const waiter = this.#line.first!
     this.#line.leave(waiter)
     this.waiting(waiting)
-    this.#hold = new Hold(claim, { epoch, deadline, turn: 0 }, waiter.request, this.#around, this)
+    this.#hold = new Hold(claim, { epoch, deadline, turn: 0, now: this.#around.clock.now() }, waiter.request, this.#around, this)
     waiter.held(this.#hold)
   }
 
@@ -195,7 +195,7 @@ export class Seat implements Outcome {
     this.#passLeft--
     // From here on it is granted, though it may be told a little later.
     next.stop()
-    const successor = hold.passOn(next.request)
+    const successor = hold.passOn(next.request, now)
     this.#hold = successor
     this.#around.breather.run(now, () => next.held(successor))
     return true
