@@ -236,32 +236,23 @@ export class Hold {
     return successor
   }
 
-  async #giveBack(): Promise<boolean> {
-    if (this.#releasing) {
-      // Whoever comes second finds it released; if the first failed, it is the second's turn to try.
-      const released = await this.#releasing.then(
-        () => true,
-        () => false,
-      )
-      return released ? false : this.release()
-    }
+  #giveBack(): Promise<boolean> {
+    // Whoever comes second finds it released; if the first failed, it is the second's turn to try.
+    if (this.#releasing) return this.#releasing.then(() => false, () => this.release())
     const isRetry = this.#state === 'unreleased'
-    if (!isRetry && !this.isHeld) return false
+    if (!isRetry && !this.isHeld) return Promise.resolve(false)
     this.#state = 'releasing'
     this.#renewAt = Infinity
     this.#releasing = this.#release(isRetry)
     this.seat?.ended(this)
-    try {
-      return await this.#releasing
-    } finally {
-      this.#releasing = undefined
-    }
+    return this.#releasing
   }
 
   async #release(isRetry: boolean): Promise<boolean> {
     const { backend, batcher, clock, keeper } = this.#around
     try {
       const state = await answered(batcher.release(this.claim), clock, backend)
+      this.#releasing = undefined
       if (state.status === 'failed') throw state.error
       // It was certainly ours when a release was first sent; one that failed may have released it.
       const ours = state.status !== 'not-held' || isRetry
@@ -273,6 +264,7 @@ export class Hold {
       }
       return ours
     } catch (error) {
+      this.#releasing = undefined
       this.#state = 'unreleased'
       keeper.schedule(this.endsAt)
       throw error

@@ -5,18 +5,12 @@
  */
 import { slotOf, tagOf } from './slots.js'
 
-type KeysOfOne = readonly [lock: string, queue: string, heard: string, meta: string]
-
-/** What is claimed is soon released. */
-const MOST_RECENT = 2_000
-
 export class Keys {
   /** What channels begin with. The `@` tells the scripts that each node of a cluster has channels of its own. */
   readonly wake: string
   readonly #isCluster: boolean
   readonly #prefix: string
   readonly #lock: string
-  readonly #recent = new Map<string, KeysOfOne>()
 
   constructor(prefix: string, isCluster: boolean) {
     this.#isCluster = isCluster
@@ -35,16 +29,7 @@ export class Keys {
   }
 
   /** Lock, queue, heard, meta: in the order that the scripts expect. */
-  of(resource: string): KeysOfOne {
-    let keys = this.#recent.get(resource)
-    if (!keys) {
-      if (this.#recent.size >= MOST_RECENT) this.#recent.clear()
-      this.#recent.set(resource, (keys = this.#make(resource)))
-    }
-    return keys
-  }
-
-  #make(resource: string): KeysOfOne {
+  of(resource: string): readonly [lock: string, queue: string, heard: string, meta: string] {
     const lock = this.#lock + resource
     const place = `{${tagOf(slotOf(lock))}}:${resource}`
     return [lock, `${this.#prefix}:q1:${place}`, `${this.#prefix}:w1:${place}`, `${this.#prefix}:m1:${place}`]
