@@ -1,0 +1,3 @@
+import { loop } from './loop.mjs'
+
+export const JOBS = { loop }

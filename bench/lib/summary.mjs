@@ -1,0 +1,35 @@
+/** From the rounds to medians with their spread, and to ratios: made inside each round, then their median is taken. */
+import { METRICS } from './metrics.mjs'
+import { spread } from './stats.mjs'
+
+/** `rounds` is a list of maps from a contender's id to its metrics. */
+export function summarise(workload, rounds) {
+  const contenders = {}
+  for (const id of workload.contenders) {
+    const measured = rounds.map((round) => round[id]).filter(Boolean)
+    if (measured.length === 0) continue
+    const trouble = measured.find(({ failed, capped }) => failed ?? capped)
+    contenders[id] = {
+      metrics: metricsOf(measured),
+      ratio: spread(rounds.map((round) => ratio(round, id, workload.reference, workload.primary))),
+      ...(trouble && { trouble: trouble.failed ?? trouble.capped }),
+      ...(measured.some(({ overlaps }) => overlaps > 0) && { overlaps: Math.max(...measured.map(({ overlaps = 0 }) => overlaps)) })
+    }
+  }
+  const { id, title, says, primary, reference, columns, job, processes, params } = workload
+  return { id, title, says, primary, reference, columns, job, processes, params, contenders, rounds }
+}
+
+function metricsOf(measured) {
+  const known = Object.keys(METRICS).map((name) => [name, spread(measured.map((metrics) => metrics[name]))])
+  return Object.fromEntries(known.filter(([, value]) => value))
+}
+
+/** How one compares with another in the same metric, in the median of the rounds that have both. */
+export function ratioBetween({ rounds }, id, otherId, metric) {
+  return spread(rounds.map((round) => ratio(round, id, otherId, metric)))?.median
+}
+
+function ratio(round, id, otherId, metric) {
+  return (round[id]?.[metric] ?? NaN) / (round[otherId]?.[metric] ?? NaN)
+}

@@ -1,0 +1,17 @@
+/** Tables, for the terminal and for Markdown: the same text. */
+
+export function table(head, rows) {
+  const all = [head, ...rows].map((row) => row.map(String))
+  const widths = head.map((_, column) => Math.max(3, ...all.map((row) => width(row[column]))))
+  // Names to the left, numbers to the right.
+  const line = (cells) => `| ${cells.map((cell, column) => pad(cell, widths[column], column > 0)).join(' | ')} |`
+  const rule = `|${widths.map((size, column) => (column === 0 ? '-'.repeat(size + 2) : `${'-'.repeat(size + 1)}:`)).join('|')}|`
+  return [line(all[0]), rule, ...all.slice(1).map(line)].join('\n')
+}
+
+const width = (text) => [...text].length
+
+function pad(text, size, right) {
+  const blanks = ' '.repeat(Math.max(0, size - width(text)))
+  return right ? blanks + text : text + blanks
+}

@@ -1,0 +1,83 @@
+/** What is measured. `params` go to the job in the processes, `primary` is the metric that ratios are made of. */
+import { CONTENDERS } from './contenders/index.mjs'
+import { evaluateLoop } from './lib/evaluate.mjs'
+
+/** Long enough never to matter in a loop. */
+const TTL_MS = 10_000
+
+/** How long each measurement takes, and how many rounds there are. */
+export const PACES = {
+  full: { rounds: 3, warmUpMs: 1_000, loopMs: 2_000, convoyMs: 4_000 },
+  quick: { rounds: 2, warmUpMs: 400, loopMs: 700, convoyMs: 1_200 },
+  smoke: { rounds: 1, warmUpMs: 50, loopMs: 150, convoyMs: 150 }
+}
+
+const idsOf = (wanted) => CONTENDERS.filter(wanted).map(({ id }) => id)
+const UNCONTENDED = idsOf(({ role, contended }) => role !== 'local' && !contended)
+const CONTENDED = idsOf(({ role }) => role === 'ours' || role === 'peer')
+const LOCAL = [...CONTENDED, ...idsOf(({ role }) => role === 'local')]
+
+const OPERATIONS = ['opsPerS', 'waitP50Ms', 'waitP99Ms', 'waitMaxMs', 'requestsPerOp', 'scriptsPerOp', 'commandsPerOp',
+  'clientCpuUsPerOp', 'serverCpuUsPerOp', 'failures']
+const HAND_OFFS = ['gapMs', 'opsPerS', 'waitP50Ms', 'waitP99Ms', 'waitMaxMs', 'jain', 'requestsPerOp', 'scriptsPerOp',
+  'clientCpuUsPerOp', 'serverCpuUsPerOp', 'failures']
+
+export function workloadsAt(pace) {
+  const loop = ({ durationMs = pace.loopMs, workers = 1, shared = false, workMs = 0, thinkMs = 0, ...rest }) => ({
+    job: 'loop',
+    processes: 1,
+    params: { workers, shared, workMs, thinkMs, ttlMs: TTL_MS, warmUpMs: pace.warmUpMs, durationMs },
+    evaluate: evaluateLoop,
+    ...rest
+  })
+  const uncontended = (options) =>
+    loop({ contenders: UNCONTENDED, primary: 'opsPerS', reference: 'ioredis', columns: OPERATIONS, ...options })
+  const contended = (options) =>
+    loop({ contenders: CONTENDED, reference: 'holdfast', columns: HAND_OFFS, shared: true, ...options })
+  const flight = (workers, options) =>
+    uncontended({
+      id: `flight-${workers}`, title: `${workers} in flight`, workers,
+      says: `${workers} workers in one process lock and unlock keys of their own, without a pause.`,
+      ...options
+    })
+  const think = (workers) =>
+    flight(workers, {
+      id: `think-${workers}`, title: `${workers} in flight with think time`, thinkMs: 4,
+      says: `${workers} workers in one process lock and unlock keys of their own, and pause for 0 to 4 ms after each, ` +
+        'so that they do not march in step. Without any waiting that would be ' +
+        `${Math.round(workers / 2)},000 a second: the server is far from idle.`
+    })
+  const convoy = (waiters, options) =>
+    contended({
+      id: `convoy-4x${waiters}`, title: `convoy 4×${waiters}`, processes: 4, workers: waiters, workMs: 1,
+      durationMs: pace.convoyMs, primary: 'gapMs',
+      says: `4 processes with ${waiters} waiter${waiters > 1 ? 's' : ''} each want one key, and work for 1 ms when they ` +
+        'have it. The gap is the time in which nobody has it, per hand-off.',
+      ...options
+    })
+
+  return [
+    uncontended({
+      id: 'alone', title: 'alone', workers: 1, quick: true,
+      says: 'One worker locks and unlocks, one key after the other: the latency of two requests.'
+    }),
+    flight(64, { quick: true }),
+    flight(512),
+    think(64),
+    think(512),
+    convoy(1),
+    convoy(4, { quick: true }),
+    convoy(16),
+    convoy(64),
+    contended({
+      id: 'hot-local', title: 'hot key, 64 waiters in one process', workers: 64, quick: true, primary: 'opsPerS',
+      contenders: LOCAL, columns: [...HAND_OFFS.filter((name) => name !== 'gapMs'), 'timerLateMs'],
+      says: '64 workers of one process want one key, and do nothing with it: hand-overs per second.'
+    }),
+    contended({
+      id: 'hot-4x4', title: 'hot key 4×4', processes: 4, workers: 4, quick: true, primary: 'opsPerS',
+      columns: HAND_OFFS.filter((name) => name !== 'gapMs'),
+      says: '4 processes with 4 waiters each want one key, and do nothing with it.'
+    })
+  ]
+}
