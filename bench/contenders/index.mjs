@@ -11,52 +11,61 @@
  * so that no wrapper stands between the loop and the library. All get the same `ttlMs`.
  *
  *   direct    the commands that it sends itself besides scripts: that is how requests are told from what scripts call
- *   roles     'raw': what the client alone can do · 'local': no store at all · 'peer' · 'ours'
- *   tuned     the same library, set up in its own favour; in every other respect the defaults
- *   contended only takes part where there is somebody to wait for; its settings make no other difference
+ *   role      'raw': what the client alone can do · 'local': no store at all · 'peer' · 'ours'
+ *   tuned     the same library, set up in its own favour for 'sending' many requests at once, or for 'waiting'; where the
+ *             other matters, it would make no difference or a bad one, so there it does not take part
  *   renews    whether it keeps alive what it holds
  */
-const SEND_TOGETHER = { enableAutoPipelining: true }
+/** The client gathers the requests of a tick. It costs a lone request some microseconds, and helps when there are many. */
+const PIPELINED = { tuned: 'sending', settings: { client: { enableAutoPipelining: true } } }
+const POLL_MS = 5
+const PATIENT = { retryCount: -1, retryDelay: POLL_MS, retryJitter: POLL_MS - 1 }
 
 const ALL = [
   { id: 'holdfast', role: 'ours', file: 'holdfast', renews: true },
-  { id: 'holdfast strict', role: 'ours', file: 'holdfast', contended: true, settings: { lock: { fairness: 'strict' } } },
+  { id: 'holdfast strict', role: 'ours', file: 'holdfast', tuned: 'waiting', settings: { lock: { fairness: 'strict' } } },
 
   { id: 'ioredis', role: 'raw', file: 'ioredis', direct: ['set'] },
-  { id: 'ioredis tuned', role: 'raw', file: 'ioredis', direct: ['set'], tuned: true, settings: { client: SEND_TOGETHER } },
+  { id: 'ioredis pipelined', role: 'raw', file: 'ioredis', direct: ['set'], ...PIPELINED },
   { id: 'node-redis', role: 'raw', file: 'node-redis', direct: ['set'] },
 
   { id: 'redlock', role: 'peer', file: 'redlock', renews: true },
-  {
-    id: 'redlock tuned', role: 'peer', file: 'redlock', tuned: true,
-    settings: { client: SEND_TOGETHER, redlock: { retryCount: -1, retryDelay: 5, retryJitter: 4 } }
-  },
+  { id: 'redlock pipelined', role: 'peer', file: 'redlock', ...PIPELINED },
+  { id: 'redlock tuned', role: 'peer', file: 'redlock', tuned: 'waiting', settings: { redlock: PATIENT } },
+
   { id: 'sesamecare', role: 'peer', file: 'sesamecare-redlock', renews: true },
-  {
-    id: 'sesamecare tuned', role: 'peer', file: 'sesamecare-redlock', tuned: true,
-    settings: { client: SEND_TOGETHER, redlock: { retryCount: -1, retryDelay: 5, retryJitter: 4 } }
-  },
+  { id: 'sesamecare pipelined', role: 'peer', file: 'sesamecare-redlock', ...PIPELINED },
+  { id: 'sesamecare tuned', role: 'peer', file: 'sesamecare-redlock', tuned: 'waiting', settings: { redlock: PATIENT } },
+
   { id: 'redlock-universal', role: 'peer', file: 'redlock-universal', direct: ['set', 'ping'], renews: true },
   {
-    id: 'redlock-universal tuned', role: 'peer', file: 'redlock-universal', direct: ['set'], tuned: true,
-    settings: { client: SEND_TOGETHER, lock: { retryAttempts: 1e9, retryDelay: 5, performance: 'lean' } }
+    id: 'redlock-universal pipelined', role: 'peer', file: 'redlock-universal', direct: ['set'],
+    tuned: 'sending', settings: { ...PIPELINED.settings, lock: { performance: 'lean' } }
   },
+  {
+    id: 'redlock-universal tuned', role: 'peer', file: 'redlock-universal', direct: ['set'],
+    tuned: 'waiting', settings: { lock: { retryAttempts: 1e9, retryDelay: POLL_MS, performance: 'lean' } }
+  },
+
   { id: 'redis-semaphore', role: 'peer', file: 'redis-semaphore', direct: ['set'], renews: true },
+  { id: 'redis-semaphore pipelined', role: 'peer', file: 'redis-semaphore', direct: ['set'], ...PIPELINED },
   {
-    id: 'redis-semaphore tuned', role: 'peer', file: 'redis-semaphore', direct: ['set'], tuned: true,
-    settings: { client: SEND_TOGETHER, mutex: { retryInterval: 3, acquireTimeout: Infinity } }
+    id: 'redis-semaphore tuned', role: 'peer', file: 'redis-semaphore', direct: ['set'],
+    tuned: 'waiting', settings: { mutex: { retryInterval: POLL_MS, acquireTimeout: Infinity } }
   },
+
   { id: 'verrou', role: 'peer', file: 'verrou', direct: ['set'] },
+  { id: 'verrou pipelined', role: 'peer', file: 'verrou', direct: ['set'], ...PIPELINED },
   {
-    id: 'verrou tuned', role: 'peer', file: 'verrou', direct: ['set'], tuned: true,
-    settings: { client: SEND_TOGETHER, verrou: { retry: { delay: 5 } } }
+    id: 'verrou tuned', role: 'peer', file: 'verrou', direct: ['set'],
+    tuned: 'waiting', settings: { verrou: { retry: { delay: POLL_MS } } }
   },
 
   { id: 'async-mutex', role: 'local', file: 'async-mutex' }
 ]
 
 export const CONTENDERS = ALL.map((contender) => ({
-  settings: {}, direct: [], tuned: false, contended: false, renews: false, ...contender
+  settings: {}, direct: [], tuned: undefined, renews: false, ...contender
 }))
 
 export function contenderOf(id) {

@@ -1,6 +1,7 @@
 /** How numbers are named and written. `better` says which way is up. */
 export const METRICS = {
   opsPerS: { name: 'ops/s', better: 'more', write: count },
+  handOffsPerS: { name: 'hand-offs/s', better: 'more', write: count },
   waitP50Ms: { name: 'wait p50', better: 'less', write: time },
   waitP99Ms: { name: 'p99', better: 'less', write: time },
   waitMaxMs: { name: 'max', better: 'less', write: time },

@@ -1,3 +1,5 @@
+export const sum = (numbers) => numbers.reduce((a, b) => a + b, 0)
+
 export function median(numbers) {
   const sorted = numbers.filter((number) => Number.isFinite(number)).sort((a, b) => a - b)
   const middle = sorted.length >> 1
@@ -14,9 +16,8 @@ export function spread(numbers) {
 
 /** Jain's fairness index: 1 if all got the same, 1/n if one got everything. */
 export function jain(shares) {
-  const sum = shares.reduce((a, b) => a + b, 0)
-  const squares = shares.reduce((a, b) => a + b * b, 0)
-  return squares === 0 ? undefined : (sum * sum) / (shares.length * squares)
+  const squares = sum(shares.map((share) => share * share))
+  return squares === 0 ? undefined : sum(shares) ** 2 / (shares.length * squares)
 }
 
 const STEPS_PER_OCTAVE = 32
@@ -35,12 +36,16 @@ export class Histogram {
   }
 
   add({ counts, max }) {
-    for (const [step, count] of counts) this.counts[step] += count
+    counts.forEach((count, step) => (this.counts[step] += count))
     this.max = Math.max(this.max, max)
   }
 
+  percentiles() {
+    return { waitP50Ms: this.percentile(0.5), waitP99Ms: this.percentile(0.99), waitMaxMs: this.max }
+  }
+
   percentile(share) {
-    const total = this.counts.reduce((a, b) => a + b, 0)
+    const total = sum(this.counts)
     let seen = 0
     for (let step = 0; step < this.counts.length; step++) {
       seen += this.counts[step]
@@ -48,10 +53,5 @@ export class Histogram {
       if (seen > 0 && seen >= total * share) return Math.min(this.max, 2 ** ((step + 0.5) / STEPS_PER_OCTAVE) / 1e6)
     }
     return undefined
-  }
-
-  toJSON() {
-    const counts = [...this.counts.entries()].filter(([, count]) => count > 0)
-    return { counts, max: this.max }
   }
 }

@@ -16,8 +16,8 @@ export function summarise(workload, rounds) {
       ...(measured.some(({ overlaps }) => overlaps > 0) && { overlaps: Math.max(...measured.map(({ overlaps = 0 }) => overlaps)) })
     }
   }
-  const { id, title, says, primary, reference, columns, job, processes, params } = workload
-  return { id, title, says, primary, reference, columns, job, processes, params, contenders, rounds }
+  const { id, title, says, primary, reference, columns, processes, params } = workload
+  return { id, title, says, primary, reference, columns, processes, params, contenders, rounds }
 }
 
 function metricsOf(measured) {

@@ -1,3 +1,0 @@
-import { loop } from './loop.mjs'
-
-export const JOBS = { loop }
