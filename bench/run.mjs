@@ -86,6 +86,9 @@ async function bench(folder, workloads, rounds, options) {
     versions: { node: process.version, redis: await server.version(), ...(await versions()) },
     workloads: await measureAll(server, workloads, rounds)
   }))
+  const { checkMusts, mustTable } = await import('./lib/musts.mjs')
+  results.musts = checkMusts(results.workloads)
+  if (results.musts.length > 0) console.log(`\n## must show\n\n${mustTable(results.musts)}\n`)
   mkdirSync(dirname(options.json), { recursive: true })
   writeFileSync(options.json, `${JSON.stringify(results, null, 1)}\n`)
   console.error(`written: ${options.json}`)

@@ -5,24 +5,33 @@ import { CONTENDERS } from './contenders/index.mjs'
 const TTL_MS = 10_000
 
 const CONVOY_CAP_MS = 60_000
+const GROWTH_CAP_MS = 60_000
 
 /** How long each measurement takes, and how many rounds there are. */
 export const PACES = {
-  full: { rounds: 3, warmUpMs: 1_000, loopMs: 2_000, convoyMs: 4_000 },
-  quick: { rounds: 2, warmUpMs: 400, loopMs: 700, convoyMs: 1_200 },
-  smoke: { rounds: 1, warmUpMs: 50, loopMs: 150, convoyMs: 150 }
+  full: { rounds: 3, warmUpMs: 1_000, loopMs: 2_000, convoyMs: 4_000, heldMs: 12_500, held: 10_000, growTo: 100_000 },
+  quick: { rounds: 2, warmUpMs: 300, loopMs: 700, convoyMs: 1_000, heldMs: 5_000, held: 10_000, growTo: 10_000 },
+  smoke: { rounds: 1, warmUpMs: 20, loopMs: 100, convoyMs: 100, heldMs: 500, held: 100, growTo: 100 }
 }
+
+/** With renewals at a third of it, or at four fifths, there are several while we look. */
+const HELD_TTL_MS = 5_000
+/** No renewals while we look. */
+const GROWTH_TTL_MS = 120_000
+const DRAIN_MS = 20_000
 
 const idsOf = (wanted) => CONTENDERS.filter(wanted).map(({ id }) => id)
 const ALONE = idsOf(({ role, tuned }) => role !== 'local' && !tuned)
 const SENDING = idsOf(({ role, tuned }) => role !== 'local' && tuned !== 'waiting')
 const WAITING = idsOf(({ role, tuned }) => (role === 'ours' || role === 'peer') && tuned !== 'sending')
+const RENEWING = idsOf(({ renews }) => renews)
 const LOCAL = [...WAITING, ...idsOf(({ role }) => role === 'local')]
 
 const OPERATIONS = ['opsPerS', 'waitP50Ms', 'waitP99Ms', 'waitMaxMs', 'requestsPerOp', 'scriptsPerOp', 'commandsPerOp',
   'clientCpuUsPerOp', 'serverCpuUsPerOp', 'failures']
 const HAND_OFFS = ['gapMs', 'handOffsPerS', 'opsPerS', 'waitP50Ms', 'waitP99Ms', 'waitMaxMs', 'jain', 'requestsPerOp', 'scriptsPerOp',
   'clientCpuUsPerOp', 'serverCpuUsPerOp', 'timerLateMs', 'failures']
+const HELD = ['renewalRequests', 'renewalCommands', 'clientCpuMs', 'serverCpuMs', 'heapPerHeldBytes']
 
 export function workloadsAt(pace) {
   const times = { warmUpMs: pace.warmUpMs, ttlMs: TTL_MS }
@@ -76,6 +85,34 @@ export function workloadsAt(pace) {
     hotKey({
       id: 'hot-4x4', title: 'hot key 4×4', processes: 4, workers: 4, quick: true,
       says: '4 processes with 4 waiters each want one key all the time, and do nothing with it.'
-    })
+    }),
+    {
+      id: 'held', title: `${pace.held.toLocaleString('en')} held`, jobName: 'held',
+      params: { count: pace.held, durationMs: pace.heldMs, ttlMs: HELD_TTL_MS },
+      contenders: RENEWING, primary: 'renewalRequests', reference: 'holdfast', columns: HELD,
+      says: `One process holds ${pace.held.toLocaleString('en')} locks with a TTL of ${HELD_TTL_MS / 1000} s and does nothing ` +
+        `else for ${pace.heldMs / 1000} s. Each library renews at its own pace.`
+    },
+    {
+      id: 'grow-keys', title: 'growth: keys', jobName: 'grow-keys',
+      params: { sizes: sizesTo(pace.growTo), operations: pace.growTo / 20, capMs: GROWTH_CAP_MS, ttlMs: GROWTH_TTL_MS },
+      contenders: ['holdfast', 'ioredis', 'redis-semaphore', 'redlock'], primary: 'growth', reference: 'holdfast',
+      columns: [...sizesTo(pace.growTo).map((size) => `costUsAt${size}`), `cpuUsAt${pace.growTo}`, 'heapPerHeldBytes'],
+      says: 'What a lock and its unlock cost, 64 in flight, while the same process holds so many others. The growth is that of ' +
+        'the dearest against the first.'
+    },
+    {
+      id: 'grow-waiters', title: 'growth: waiters', jobName: 'grow-waiters',
+      params: { sizes: sizesTo(pace.growTo), durationMs: pace.loopMs, drainMs: DRAIN_MS, ttlMs: GROWTH_TTL_MS },
+      contenders: ['holdfast', 'async-mutex', 'redis-semaphore', 'redlock'], primary: 'drainToHot', reference: 'holdfast',
+      columns: ['hotPerS', ...sizesTo(pace.growTo).map((size) => `drainPerSAt${size}`), 'heapPerWaiterBytes'],
+      says: 'So many waiters of one process come for one key that is held; then it is let go of, and each has it and lets go at ' +
+        'once. How many get through in a second, against the 64 of a hot key in the same process.'
+    }
   ]
+}
+
+/** 100, 1,000, … and the last. */
+function sizesTo(last) {
+  return [100, 1_000, 10_000, 100_000].filter((size) => size <= last)
 }

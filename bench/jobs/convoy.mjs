@@ -50,7 +50,7 @@ export async function start(locks, { processIndex, workers, workMs }) {
 }
 
 /** In the parent. */
-export async function conduct(crew, { warmUpMs, durationMs, capMs }, watch) {
+export async function conduct(crew, { warmUpMs, durationMs, capMs }, { watch }) {
   const startedAt = sharedNow()
   let convoys = 0
   const pass = () => {

@@ -135,7 +135,7 @@ function watchTimers(from, until) {
 }
 
 /** In the parent. */
-export async function conduct(crew, { warmUpMs, durationMs, shared }, watch) {
+export async function conduct(crew, { warmUpMs, durationMs, shared }, { watch }) {
   const from = sharedNow() + HEAD_START_MS + warmUpMs
   const until = from + durationMs
   const running = crew.ask('run', HEAD_START_MS + warmUpMs + durationMs + GRACE_MS, () => ({ from, until }))

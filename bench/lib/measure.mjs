@@ -17,7 +17,7 @@ export async function measure(server, { jobName, processes = 1, params }, conten
   const crew = new Crew(processes)
   try {
     await crew.ask('open', OPEN_MS, (processIndex) => ({ ...task, params: { ...params, processIndex } }))
-    return await conduct(crew, params, (body) => watch(server, direct, body))
+    return await conduct(crew, params, { watch: (body) => watch(server, direct, body), countKeys: () => server.countKeys() })
   } catch (error) {
     return error instanceof Capped ? { capped: error.message } : { failed: error.message }
   } finally {

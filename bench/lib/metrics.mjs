@@ -13,7 +13,23 @@ export const METRICS = {
   clientCpuUsPerOp: { name: 'client CPU/op', better: 'less', write: (us) => time(us / 1000) },
   serverCpuUsPerOp: { name: 'server CPU/op', better: 'less', write: (us) => time(us / 1000) },
   timerLateMs: { name: 'timers late', better: 'less', write: time },
-  failures: { name: 'gave up', better: 'less', write: count }
+  failures: { name: 'gave up', better: 'less', write: count },
+  renewalRequests: { name: 'requests', better: 'less', write: count },
+  renewalCommands: { name: 'commands', better: 'less', write: count },
+  clientCpuMs: { name: 'client CPU', better: 'less', write: time },
+  serverCpuMs: { name: 'server CPU', better: 'less', write: time },
+  heapPerHeldBytes: { name: 'heap per lock', better: 'less', write: bytes },
+  growth: { name: 'growth', better: 'less', write: (number) => `× ${short(number)}` },
+  hotPerS: { name: '64, hot', better: 'more', write: perSecond },
+  drainToHot: { name: 'last to hot', better: 'more', write: (number) => `× ${short(number)}` },
+  heapPerWaiterBytes: { name: 'heap per waiter', better: 'less', write: bytes }
+}
+
+for (const size of [100, 1_000, 10_000, 100_000]) {
+  const name = size.toLocaleString('en')
+  METRICS[`costUsAt${size}`] = { name, better: 'less', write: (us) => time(us / 1000) }
+  METRICS[`cpuUsAt${size}`] = { name: `CPU at ${name}`, better: 'less', write: (us) => time(us / 1000) }
+  METRICS[`drainPerSAt${size}`] = { name, better: 'more', write: perSecond }
 }
 
 export const write = (metric, number) => (number === undefined ? '–' : METRICS[metric].write(number))
@@ -31,4 +47,12 @@ export function short(number) {
 export function time(ms) {
   if (ms < 0.001) return `${short(ms * 1e6)} ns`
   return ms < 1 ? `${short(ms * 1e3)} µs` : ms < 1000 ? `${short(ms)} ms` : `${short(ms / 1000)} s`
+}
+
+export function bytes(number) {
+  return number < 10_000 ? `${count(number)} B` : `${short(number / 1024)} KB`
+}
+
+function perSecond(number) {
+  return `${count(number)}/s`
 }

@@ -9,10 +9,10 @@ export function workloadTable({ contenders, primary, reference, columns }) {
   const head = ['', `${METRICS[primary].name} (min–max)`, `× ${reference}`, ...present.map((name) => METRICS[name].name)]
   const rows = inOrder(contenders, primary).map(([id, { metrics, ratio, trouble, overlaps }]) => {
     const label = `${contenderOf(id).role === 'ours' ? `**${id}**` : id}${overlaps ? ` (${overlaps} overlaps!)` : ''}`
-    if (!metrics[primary]) return [label, trouble ?? 'nothing in the time', '–', ...present.map(() => '–')]
+    const value = metrics[primary] && withSpread(primary, metrics[primary])
     return [
       label,
-      `${withSpread(primary, metrics[primary])}${trouble ? ` (a round failed: ${trouble})` : ''}`,
+      value && trouble ? `${value}, or ${trouble}` : (value ?? trouble ?? 'nothing in the time'),
       ratio ? short(ratio.median) : '–',
       ...present.map((name) => write(name, metrics[name]?.median))
     ]

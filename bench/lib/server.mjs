@@ -81,6 +81,10 @@ class Server {
     await this.client.flushall()
   }
 
+  async countKeys() {
+    return this.client.dbsize()
+  }
+
   /** Counters since the start: take two, and what happened in between is their difference. */
   async counters() {
     const [cpu, stats] = await Promise.all([this.client.info('cpu'), this.client.info('commandstats')])

@@ -8,11 +8,11 @@ export function summarise(workload, rounds) {
   for (const id of workload.contenders) {
     const measured = rounds.map((round) => round[id]).filter(Boolean)
     if (measured.length === 0) continue
-    const trouble = measured.find(({ failed, capped }) => failed ?? capped)
+    const trouble = measured.map(({ failed, capped, note }) => failed ?? capped ?? note).find(Boolean)
     contenders[id] = {
       metrics: metricsOf(measured),
       ratio: spread(rounds.map((round) => ratio(round, id, workload.reference, workload.primary))),
-      ...(trouble && { trouble: trouble.failed ?? trouble.capped }),
+      ...(trouble && { trouble }),
       ...(measured.some(({ overlaps }) => overlaps > 0) && { overlaps: Math.max(...measured.map(({ overlaps = 0 }) => overlaps)) })
     }
   }

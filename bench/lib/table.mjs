@@ -1,11 +1,10 @@
-/** Tables, for the terminal and for Markdown: the same text. */
+/** Tables, for the terminal and for Markdown: the same text. What is text stands to the left, numbers to the right. */
 
-export function table(head, rows) {
+export function table(head, rows, isText = (column) => column === 0) {
   const all = [head, ...rows].map((row) => row.map(String))
   const widths = head.map((_, column) => Math.max(3, ...all.map((row) => width(row[column]))))
-  // Names to the left, numbers to the right.
-  const line = (cells) => `| ${cells.map((cell, column) => pad(cell, widths[column], column > 0)).join(' | ')} |`
-  const rule = `|${widths.map((size, column) => (column === 0 ? '-'.repeat(size + 2) : `${'-'.repeat(size + 1)}:`)).join('|')}|`
+  const line = (cells) => `| ${cells.map((cell, column) => pad(cell, widths[column], !isText(column))).join(' | ')} |`
+  const rule = `|${widths.map((size, column) => (isText(column) ? '-'.repeat(size + 2) : `${'-'.repeat(size + 1)}:`)).join('|')}|`
   return [line(all[0]), rule, ...all.slice(1).map(line)].join('\n')
 }
 
