@@ -25,17 +25,21 @@ const HELP = `npm run bench -- [options]
   --list               the workloads and contenders
 `
 
+/** They need nothing but what the repository itself has installed. */
+const SMOKE = ['holdfast', 'ioredis']
+
 await main(async () => {
   const options = readOptions()
   if (options.help) return void console.log(HELP)
   await ensureInstalled(console.error)
-  // The smoke test makes do with what the repository itself has installed.
   if (!options.smoke) await ensureInstalled(console.error, join(root, 'bench'))
-  await build(console.error)
+  // The tests have it built, and must not have it built under their feet.
+  if (!options.smoke) await build(console.error)
   await ensureServers()
   const { PACES, workloadsAt } = await import('./workloads.mjs')
   const pace = options.smoke ? PACES.smoke : options.quick ? PACES.quick : PACES.full
-  const workloads = select(workloadsAt(pace), options)
+  const { contenderOf } = await import('./contenders/index.mjs')
+  const workloads = select(workloadsAt(pace), options, contenderOf)
   if (options.list) return list(workloads)
   const rounds = options.rounds ?? pace.rounds
   return withTestDir((folder) => bench(folder, workloads, rounds, options))
@@ -63,11 +67,15 @@ function readOptions() {
   return { ...values, rounds, json: resolve(values.json ?? join(root, 'bench/results/latest.json')) }
 }
 
-function select(workloads, { quick, smoke, only, contenders }) {
-  const matches = (id, names) => names === undefined || names.split(',').some((name) => id.startsWith(name.trim()))
+function select(workloads, { quick, smoke, only, contenders }, contenderOf) {
+  const matches = (id, names) => names.split(',').some((name) => id.startsWith(name.trim()))
+  const takesPart = (id) => {
+    if (smoke) return SMOKE.includes(id)
+    return contenders ? matches(id, contenders) : !quick || contenderOf(id).quick
+  }
   const selected = workloads
-    .filter(({ id, quick: isQuick }) => matches(id, only) && (isQuick || only || !(quick || smoke)))
-    .map((workload) => ({ ...workload, contenders: workload.contenders.filter((id) => matches(id, contenders)) }))
+    .filter((workload) => (only ? matches(workload.id, only) : !(quick || smoke) || workload.quick || (smoke && workload.smoke)))
+    .map((workload) => ({ ...workload, contenders: workload.contenders.filter(takesPart) }))
     .filter((workload) => workload.contenders.length > 0)
   if (selected.length > 0) return selected
   console.error('Nothing is selected. --list shows what there is.')
@@ -82,6 +90,7 @@ async function bench(folder, workloads, rounds, options) {
   const { withRedis } = await import('./lib/server.mjs')
   const results = await withRedis(folder, async (server) => ({
     takenAt: new Date().toISOString(),
+    rounds,
     machine: { cpu: cpus()[0]?.model, cores: cpus().length, memoryGb: Math.round(totalmem() / 2 ** 30) },
     versions: { node: process.version, redis: await server.version(), ...(await versions()) },
     workloads: await measureAll(server, workloads, rounds)
@@ -89,9 +98,22 @@ async function bench(folder, workloads, rounds, options) {
   const { checkMusts, mustTable } = await import('./lib/musts.mjs')
   results.musts = checkMusts(results.workloads)
   if (results.musts.length > 0) console.log(`\n## must show\n\n${mustTable(results.musts)}\n`)
+  const { othersCpu } = await import('./lib/summary.mjs')
+  results.othersCpu = othersCpu(results.workloads)
+  if (results.othersCpu) console.error(`other processes used ${percent(results.othersCpu)} of the machine meanwhile`)
+  if (options.docs) {
+    const { writeDocs } = await import('./lib/docs.mjs')
+    writeDocs(join(root, 'docs'), results)
+    console.error('written: docs/bench.md, docs/bench/')
+  }
   mkdirSync(dirname(options.json), { recursive: true })
   writeFileSync(options.json, `${JSON.stringify(results, null, 1)}\n`)
   console.error(`written: ${options.json}`)
+}
+
+function percent({ median, min, max }) {
+  const [typical, least, most] = [median, min, max].map((share) => Math.round(100 * share))
+  return `${typical} % (${least}–${most} %)`
 }
 
 /** All contenders of a workload take turns, and each round begins with another: what the machine does meanwhile hits all. */

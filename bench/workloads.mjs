@@ -87,24 +87,26 @@ export function workloadsAt(pace) {
       says: '4 processes with 4 waiters each want one key all the time, and do nothing with it.'
     }),
     {
-      id: 'held', title: `${pace.held.toLocaleString('en')} held`, jobName: 'held',
+      id: 'held', title: `${pace.held.toLocaleString('en')} held`, jobName: 'held', smoke: true,
       params: { count: pace.held, durationMs: pace.heldMs, ttlMs: HELD_TTL_MS },
       contenders: RENEWING, primary: 'renewalRequests', reference: 'holdfast', columns: HELD,
       says: `One process holds ${pace.held.toLocaleString('en')} locks with a TTL of ${HELD_TTL_MS / 1000} s and does nothing ` +
         `else for ${pace.heldMs / 1000} s. Each library renews at its own pace.`
     },
     {
-      id: 'grow-keys', title: 'growth: keys', jobName: 'grow-keys',
+      id: 'grow-keys', title: 'growth: keys', jobName: 'grow-keys', smoke: true,
       params: { sizes: sizesTo(pace.growTo), operations: pace.growTo / 20, capMs: GROWTH_CAP_MS, ttlMs: GROWTH_TTL_MS },
       contenders: ['holdfast', 'ioredis', 'redis-semaphore', 'redlock'], primary: 'growth', reference: 'holdfast',
+      chart: `costUsAt${pace.growTo}`,
       columns: [...sizesTo(pace.growTo).map((size) => `costUsAt${size}`), `cpuUsAt${pace.growTo}`, 'heapPerHeldBytes'],
       says: 'What a lock and its unlock cost, 64 in flight, while the same process holds so many others. The growth is that of ' +
         'the dearest against the first.'
     },
     {
-      id: 'grow-waiters', title: 'growth: waiters', jobName: 'grow-waiters',
+      id: 'grow-waiters', title: 'growth: waiters', jobName: 'grow-waiters', smoke: true,
       params: { sizes: sizesTo(pace.growTo), durationMs: pace.loopMs, drainMs: DRAIN_MS, ttlMs: GROWTH_TTL_MS },
       contenders: ['holdfast', 'async-mutex', 'redis-semaphore', 'redlock'], primary: 'drainToHot', reference: 'holdfast',
+      chart: `drainPerSAt${pace.growTo}`,
       columns: ['hotPerS', ...sizesTo(pace.growTo).map((size) => `drainPerSAt${size}`), 'heapPerWaiterBytes'],
       says: 'So many waiters of one process come for one key that is held; then it is let go of, and each has it and lets go at ' +
         'once. How many get through in a second, against the 64 of a hot key in the same process.'

@@ -14,6 +14,7 @@
  *   role      'raw': what the client alone can do · 'local': no store at all · 'peer' · 'ours'
  *   tuned     the same library, set up in its own favour for 'sending' many requests at once, or for 'waiting'; where the
  *             other matters, it would make no difference or a bad one, so there it does not take part
+ *   quick     false: not in a quick run, since somebody much like it is
  *   renews    whether it keeps alive what it holds
  */
 /** The client gathers the requests of a tick. It costs a lone request some microseconds, and helps when there are many. */
@@ -24,7 +25,7 @@ const PATIENT = { retryCount: -1, retryDelay: POLL_MS, retryJitter: POLL_MS - 1 
 
 const ALL = [
   { id: 'holdfast', role: 'ours', file: 'holdfast', renews: true },
-  { id: 'holdfast strict', role: 'ours', file: 'holdfast', tuned: 'waiting', settings: { lock: { fairness: 'strict' } } },
+  { id: 'holdfast strict', role: 'ours', file: 'holdfast', quick: false, tuned: 'waiting', settings: { lock: { fairness: 'strict' } } },
 
   { id: 'ioredis', role: 'raw', file: 'ioredis', direct: ['set'] },
   { id: 'ioredis pipelined', role: 'raw', file: 'ioredis', direct: ['set'], ...PIPELINED },
@@ -34,17 +35,17 @@ const ALL = [
   { id: 'redlock pipelined', role: 'peer', file: 'redlock', ...PIPELINED },
   { id: 'redlock tuned', role: 'peer', file: 'redlock', tuned: 'waiting', settings: { redlock: PATIENT } },
 
-  { id: 'sesamecare', role: 'peer', file: 'sesamecare-redlock', renews: true },
-  { id: 'sesamecare pipelined', role: 'peer', file: 'sesamecare-redlock', ...PIPELINED },
-  { id: 'sesamecare tuned', role: 'peer', file: 'sesamecare-redlock', tuned: 'waiting', settings: { redlock: PATIENT } },
+  { id: 'sesamecare', role: 'peer', file: 'sesamecare-redlock', quick: false, renews: true },
+  { id: 'sesamecare pipelined', role: 'peer', file: 'sesamecare-redlock', quick: false, ...PIPELINED },
+  { id: 'sesamecare tuned', role: 'peer', file: 'sesamecare-redlock', quick: false, tuned: 'waiting', settings: { redlock: PATIENT } },
 
   { id: 'redlock-universal', role: 'peer', file: 'redlock-universal', direct: ['set', 'ping'], renews: true },
   {
-    id: 'redlock-universal pipelined', role: 'peer', file: 'redlock-universal', direct: ['set'],
+    id: 'redlock-universal pipelined', role: 'peer', file: 'redlock-universal', quick: false, direct: ['set'],
     tuned: 'sending', settings: { ...PIPELINED.settings, lock: { performance: 'lean' } }
   },
   {
-    id: 'redlock-universal tuned', role: 'peer', file: 'redlock-universal', direct: ['set'],
+    id: 'redlock-universal tuned', role: 'peer', file: 'redlock-universal', quick: false, direct: ['set'],
     tuned: 'waiting', settings: { lock: { retryAttempts: 1e9, retryDelay: POLL_MS, performance: 'lean' } }
   },
 
@@ -56,7 +57,7 @@ const ALL = [
   },
 
   { id: 'verrou', role: 'peer', file: 'verrou', direct: ['set'] },
-  { id: 'verrou pipelined', role: 'peer', file: 'verrou', direct: ['set'], ...PIPELINED },
+  { id: 'verrou pipelined', role: 'peer', file: 'verrou', quick: false, direct: ['set'], ...PIPELINED },
   {
     id: 'verrou tuned', role: 'peer', file: 'verrou', direct: ['set'],
     tuned: 'waiting', settings: { verrou: { retry: { delay: POLL_MS } } }
@@ -66,7 +67,7 @@ const ALL = [
 ]
 
 export const CONTENDERS = ALL.map((contender) => ({
-  settings: {}, direct: [], tuned: undefined, renews: false, ...contender
+  settings: {}, direct: [], tuned: undefined, quick: true, renews: false, ...contender
 }))
 
 export function contenderOf(id) {

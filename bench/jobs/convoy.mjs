@@ -85,6 +85,7 @@ export async function conduct(crew, { warmUpMs, durationMs, capMs }, { watch }) 
     commandsPerOp: server.commands / operations,
     serverCpuUsPerOp: (1000 * server.cpuMs) / operations,
     clientCpuUsPerOp: (1000 * sum(results.map(({ cpuMs }) => cpuMs))) / operations,
+    othersCpu: server.othersCpu(sum(results.map(({ cpuMs }) => cpuMs))),
     failures: sum(results.map((result) => result.failures)),
     lastFailure: results.find((result) => result.lastFailure)?.lastFailure
   }

@@ -40,6 +40,7 @@ export async function conduct(crew, { count, durationMs }, { watch, countKeys })
     renewalCommands: server.commands,
     clientCpuMs: cpuMs,
     serverCpuMs: server.cpuMs,
-    heapPerHeldBytes
+    heapPerHeldBytes,
+    othersCpu: server.othersCpu(cpuMs)
   }
 }

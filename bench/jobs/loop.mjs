@@ -162,6 +162,7 @@ export async function conduct(crew, { warmUpMs, durationMs, shared }, { watch })
     serverCpuUsPerOp: perOp(1000 * server.cpuMs),
     clientCpuUsPerOp: operations === 0 ? undefined : (1000 * sum(results.map(({ cpuMs }) => cpuMs))) / operations,
     timerLateMs: Math.max(...results.map(({ timerLateMs }) => timerLateMs)),
+    othersCpu: server.othersCpu(sum(results.map(({ cpuMs }) => cpuMs))),
     failures: sum(results.map((result) => result.failures)),
     lastFailure: results.find((result) => result.lastFailure)?.lastFailure
   }

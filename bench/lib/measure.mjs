@@ -1,3 +1,4 @@
+import { cpus } from 'node:os'
 import { contenderOf } from '../contenders/index.mjs'
 import { Capped, Crew } from './crew.mjs'
 import { between } from './server.mjs'
@@ -25,9 +26,17 @@ export async function measure(server, { jobName, processes = 1, params }, conten
   }
 }
 
-/** Does something, and tells what the server did meanwhile. */
+/** Does something, and tells what the server did meanwhile, and how busy the machine was. */
 async function watch(server, direct, body) {
+  const busyBefore = busyMs()
   const before = await server.counters()
   const result = await body()
-  return { result, ...between(before, await server.counters(), direct) }
+  const done = between(before, await server.counters(), direct)
+  const busy = busyMs() - busyBefore - done.cpuMs
+  return { result, ...done, othersCpu: (ourMs) => Math.max(0, busy - ourMs) / (done.elapsedMs * cpus().length) }
+}
+
+/** All cores together, since the start of the machine. */
+function busyMs() {
+  return cpus().reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0)
 }

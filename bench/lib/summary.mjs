@@ -16,8 +16,8 @@ export function summarise(workload, rounds) {
       ...(measured.some(({ overlaps }) => overlaps > 0) && { overlaps: Math.max(...measured.map(({ overlaps = 0 }) => overlaps)) })
     }
   }
-  const { id, title, says, primary, reference, columns, processes, params } = workload
-  return { id, title, says, primary, reference, columns, processes, params, contenders, rounds }
+  const { id, title, says, primary, chart, reference, columns, processes, params } = workload
+  return { id, title, says, primary, chart, reference, columns, processes, params, contenders, rounds }
 }
 
 function metricsOf(measured) {
@@ -32,4 +32,9 @@ export function ratioBetween({ rounds }, id, otherId, metric) {
 
 function ratio(round, id, otherId, metric) {
   return (round[id]?.[metric] ?? NaN) / (round[otherId]?.[metric] ?? NaN)
+}
+
+/** How much of the machine others used while we measured, as a share of all cores. Where there is no /proc it is not known. */
+export function othersCpu(summaries) {
+  return spread(summaries.flatMap(({ rounds }) => rounds.flatMap((round) => Object.values(round).map((each) => each.othersCpu))))
 }
