@@ -9,7 +9,6 @@ export async function open() {
       if (!mutex) mutexes.set(key, (mutex = new Mutex()))
       return mutex.acquire()
     },
-    release: (release) => release(),
-    close: async () => {}
+    release: (release) => release()
   }
 }

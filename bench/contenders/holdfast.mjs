@@ -4,14 +4,10 @@ import { CLIENTS } from '../lib/clients.mjs'
 
 /** `clientName` is the library underneath, `lock` the options of each call. */
 export async function open(url, { ttlMs, prefix, clientName = 'ioredis', client: clientOptions, lock }) {
-  const { client, close } = await CLIENTS[clientName](url, clientOptions)
+  const client = await CLIENTS[clientName](url, clientOptions)
   const locks = createLocks(redisBackend(client), { prefix, ttlMs })
   return {
     acquire: (key) => locks.lock(key, lock),
-    release: (held) => held.release(),
-    close: async () => {
-      await locks.close()
-      await close()
-    }
+    release: (held) => held.release()
   }
 }

@@ -4,7 +4,7 @@ import { CLIENTS } from '../lib/clients.mjs'
 import { COMPARE_AND_DELETE } from '../lib/raw-script.mjs'
 
 export async function open(url, { ttlMs, prefix, client: clientOptions }) {
-  const { client, close } = await CLIENTS.ioredis(url, clientOptions)
+  const client = await CLIENTS.ioredis(url, clientOptions)
   const sha = await client.script('LOAD', COMPARE_AND_DELETE)
   return {
     acquire: async (key) => {
@@ -13,7 +13,6 @@ export async function open(url, { ttlMs, prefix, client: clientOptions }) {
       if ((await client.set(name, token, 'PX', ttlMs, 'NX')) !== 'OK') throw new Error(`${name} is taken`)
       return { name, token }
     },
-    release: ({ name, token }) => client.evalsha(sha, 1, name, token),
-    close
+    release: ({ name, token }) => client.evalsha(sha, 1, name, token)
   }
 }

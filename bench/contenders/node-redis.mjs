@@ -4,7 +4,7 @@ import { CLIENTS } from '../lib/clients.mjs'
 import { COMPARE_AND_DELETE } from '../lib/raw-script.mjs'
 
 export async function open(url, { ttlMs, prefix }) {
-  const { client, close } = await CLIENTS['node-redis'](url)
+  const client = await CLIENTS['node-redis'](url)
   const sha = await client.scriptLoad(COMPARE_AND_DELETE)
   const onlyIfFree = { expiration: { type: 'PX', value: ttlMs }, condition: 'NX' }
   return {
@@ -14,7 +14,6 @@ export async function open(url, { ttlMs, prefix }) {
       if ((await client.set(name, token, onlyIfFree)) !== 'OK') throw new Error(`${name} is taken`)
       return { name, token }
     },
-    release: ({ name, token }) => client.evalSha(sha, { keys: [name], arguments: [token] }),
-    close
+    release: ({ name, token }) => client.evalSha(sha, { keys: [name], arguments: [token] })
   }
 }

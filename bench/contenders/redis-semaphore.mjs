@@ -2,7 +2,7 @@ import { Mutex } from 'redis-semaphore'
 import { CLIENTS } from '../lib/clients.mjs'
 
 export async function open(url, { ttlMs, prefix, client: clientOptions, mutex: settings }) {
-  const { client, close } = await CLIENTS.ioredis(url, clientOptions)
+  const client = await CLIENTS.ioredis(url, clientOptions)
   return {
     acquire: async (key) => {
       // One object for each acquisition: it holds the identity of its holder.
@@ -10,7 +10,6 @@ export async function open(url, { ttlMs, prefix, client: clientOptions, mutex: s
       await mutex.acquire()
       return mutex
     },
-    release: (mutex) => mutex.release(),
-    close
+    release: (mutex) => mutex.release()
   }
 }

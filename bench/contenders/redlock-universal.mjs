@@ -3,7 +3,7 @@ import { CLIENTS } from '../lib/clients.mjs'
 import { holdInside } from '../lib/hold-inside.mjs'
 
 export async function open(url, { ttlMs, prefix, client: clientOptions, lock: settings }) {
-  const { client, close } = await CLIENTS.ioredis(url, clientOptions)
+  const client = await CLIENTS.ioredis(url, clientOptions)
   const adapter = new IoredisAdapter(client)
   // A lock object pings the server when it is first used, so they are kept: in its favour.
   const locks = new Map()
@@ -18,7 +18,6 @@ export async function open(url, { ttlMs, prefix, client: clientOptions, lock: se
       return { lock, handle: await lock.acquire() }
     },
     release: ({ lock, handle }) => lock.release(handle),
-    hold: (key) => holdInside((routine) => lockOf(key).using(routine)),
-    close
+    hold: (key) => holdInside((routine) => lockOf(key).using(routine))
   }
 }

@@ -3,7 +3,7 @@ import { redisStore } from '@verrou/core/drivers/redis'
 import { CLIENTS } from '../lib/clients.mjs'
 
 export async function open(url, { ttlMs, prefix, client: clientOptions, verrou: settings }) {
-  const { client, close } = await CLIENTS['ioredis-5'](url, clientOptions)
+  const client = await CLIENTS['ioredis-5'](url, clientOptions)
   const factory = new LockFactory(redisStore({ connection: client }).factory(), settings)
   return {
     acquire: async (key) => {
@@ -11,7 +11,6 @@ export async function open(url, { ttlMs, prefix, client: clientOptions, verrou: 
       if (!(await lock.acquire())) throw new Error(`${key} was not acquired`)
       return lock
     },
-    release: (lock) => lock.release(),
-    close
+    release: (lock) => lock.release()
   }
 }

@@ -1,9 +1,9 @@
 /**
- * Convoys: in every process a number of waiters come for one key at the same moment. Each has it once, works for a moment,
- * and lets go. The next convoy, on another key, comes when the last one has passed.
+ * Convoys: in every process a number of waiters come for one key at the same moment. Each has it once, works for a
+ * moment, and lets go. The next convoy, on another key, comes when the last one has passed.
  *
- * All must get through. In a loop it would be otherwise: who polls and has just let go finds the key free, takes it again
- * and again without any gap, and the others starve. (The hot key shows that.)
+ * All must get through. In a loop it would be otherwise: who polls and has just let go finds the key free, takes it
+ * again and again without any gap, and the others starve. (The hot key shows that.)
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sharedNow, toLocal, toShared } from '../lib/clock.mjs'

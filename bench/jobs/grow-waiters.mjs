@@ -1,6 +1,6 @@
 /**
- * More and more waiters of one process for one key, which is held until all of them wait. Then each has it and lets go at
- * once: how fast do they get through, compared with the 64 of a hot key?
+ * More and more waiters of one process for one key, which is held until all of them wait. Then each has it and lets go
+ * at once: how fast do they get through, compared with the 64 of a hot key?
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Capped } from '../lib/crew.mjs'

@@ -1,7 +1,7 @@
 /**
- * Workers that lock and unlock in a loop: each its own keys, or all the same one. What ends between `from` and `until` is
- * counted; before that everything warms up. A worker is never stopped in the middle: when the time is over, what it still
- * waits for counts as a wait that long, so that a contender which starves somebody does not look better for it.
+ * Workers that lock and unlock in a loop: each its own keys, or all the same one. What ends between `from` and `until`
+ * is counted; before that everything warms up. When the time is over, what a worker still waits for counts as a wait
+ * that long, so that a contender which starves somebody does not look better for it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sharedNow, toLocal, toShared } from '../lib/clock.mjs'
@@ -25,6 +25,7 @@ export async function start(locks, { processIndex, workers, shared, thinkMs }) {
     const from = toLocal(times.from)
     const until = toLocal(times.until)
     const waits = new Histogram()
+    const cycles = new Histogram()
     const shares = Array.from({ length: workers }, () => 0)
     const waitingSince = Array.from({ length: workers }, () => undefined)
     const turns = new Turns()
@@ -58,6 +59,7 @@ export async function start(locks, { processIndex, workers, shared, thinkMs }) {
           waits.record(acquiredAt - startedAt)
           shares[worker]++
           if (shared) turns.note(worker, acquiredAt)
+          else cycles.record(endedAt - startedAt)
         }
         startedAt = endedAt
         if (thinkMs > 0) {
@@ -82,11 +84,12 @@ export async function start(locks, { processIndex, workers, shared, thinkMs }) {
     const endedAt = Math.min(until, performance.now())
     for (const since of waitingSince) if (since < endedAt) waits.record(endedAt - since)
     const timerLateMs = timers.worstMs()
-    return { waits, shares, turns: turns.list(), failures, lastFailure, cpuMs: (cpu.user + cpu.system) / 1000, timerLateMs }
+    const cpuMs = (cpu.user + cpu.system) / 1000
+    return { waits, cycles, shares, turns: turns.list(), failures, lastFailure, cpuMs, timerLateMs }
   }
 }
 
-/** Who had the key and when: how often it went from one to another can only be seen when all processes are put together. */
+/** Who had the key and when: how often it went from one to another is seen when all processes are put together. */
 class Turns {
   #workers = new Uint16Array(1024)
   #times = new Float64Array(1024)
@@ -146,7 +149,11 @@ export async function conduct(crew, { warmUpMs, durationMs, shared }, { watch })
   const results = await running
 
   const waits = new Histogram()
-  for (const result of results) waits.add(result.waits)
+  const cycles = new Histogram()
+  for (const result of results) {
+    waits.add(result.waits)
+    cycles.add(result.cycles)
+  }
   const shares = results.flatMap((result) => result.shares)
   const operations = sum(shares)
   // The server was watched for a little longer or shorter, so what it did is taken as a rate.
@@ -154,8 +161,9 @@ export async function conduct(crew, { warmUpMs, durationMs, shared }, { watch })
   return {
     operations,
     opsPerS: (1000 * operations) / durationMs,
-    ...(shared && { handOffsPerS: (1000 * changes(results.map((result) => result.turns))) / durationMs, jain: jain(shares) }),
+    ...(shared && { handOffsPerS: (1000 * changes(results)) / durationMs, jain: jain(shares) }),
     ...waits.percentiles(),
+    cycleP50Ms: cycles.percentile(0.5),
     scriptsPerOp: perOp(server.scripts),
     requestsPerOp: perOp(server.requests),
     commandsPerOp: perOp(server.commands),
@@ -169,11 +177,11 @@ export async function conduct(crew, { warmUpMs, durationMs, shared }, { watch })
 }
 
 /** How often the key went from one worker to another. Who takes again what he has just let go of hands nothing over. */
-function changes(turnsOfProcesses) {
-  const all = turnsOfProcesses.flatMap(({ workers, times }, processIndex) =>
+function changes(results) {
+  const all = results.flatMap(({ turns: { workers, times } }, processIndex) =>
     Array.from(times, (at, index) => ({ at, who: processIndex * 65_536 + workers[index] }))
   )
   // One process has noted them in order, and there may be millions.
-  if (turnsOfProcesses.length > 1) all.sort((a, b) => a.at - b.at)
+  if (results.length > 1) all.sort((a, b) => a.at - b.at)
   return all.reduce((count, { who }, index) => (index > 0 && who !== all[index - 1].who ? count + 1 : count), 0)
 }

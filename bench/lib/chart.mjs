@@ -38,14 +38,15 @@ export function chart({ title, contenders, primary, chart: metric = primary }) {
   const height = TOP + all.length * ROW + BOTTOM
   const { name, better } = METRICS[metric]
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escape(title)}">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" role="img">`,
+    `<title>${escape(title)}</title>`,
     `<style>${STYLE}\n</style>`,
     `<text class="title" x="8" y="22">${escape(title)}</text>`,
-    `<text class="note" x="8" y="40">${escape(name)}, ${better} is better</text>`,
+    note(`${name}, ${better} is better`, 8, 40, 'start'),
     ...scale.ticks.map((tick) => line('grid', scale.x(tick), TOP - 6, scale.x(tick), TOP + all.length * ROW)),
     ...all.map((row, index) => bar(row, index, scale, metric)),
-    ...scale.ticks.map((tick) => tickLabel(write(metric, tick), scale.x(tick), TOP + all.length * ROW + 14)),
-    `<text class="note" x="${WIDTH - 8}" y="${height - 6}" text-anchor="end">${scale.says}; thin lines: all rounds</text>`,
+    ...scale.ticks.map((tick) => note(write(metric, tick), scale.x(tick), TOP + all.length * ROW + 14, 'middle')),
+    note(`${scale.says}; thin lines: all rounds`, WIDTH - 8, height - 6, 'end'),
     '</svg>\n'
   ].join('\n')
 }
@@ -54,13 +55,13 @@ function bar({ id, value, trouble }, index, scale, metric) {
   const y = TOP + index * ROW
   const label = `<text x="${LABELS - 8}" y="${y + 17}" text-anchor="end">${escape(id)}</text>`
   const ours = contenderOf(id).role === 'ours' ? ' class="ours"' : ''
-  if (!(value?.median > 0)) return `<g${ours}>${label}<text class="note" x="${LABELS + 6}" y="${y + 17}">${escape(trouble ?? 'none')}</text></g>`
-  const end = scale.x(value.median)
+  if (!(value?.median > 0)) return `<g${ours}>${label}${note(trouble ?? 'none', LABELS + 6, y + 17, 'start')}</g>`
+  const length = scale.x(value.median) - LABELS
   const parts = [
     label,
-    `<rect class="bar" x="${LABELS}" y="${y + 4}" width="${round(Math.max(1, end - LABELS))}" height="${ROW - 8}" rx="2"/>`,
+    `<rect class="bar" x="${LABELS}" y="${y + 4}" width="${round(Math.max(1, length))}" height="${ROW - 8}" rx="2"/>`,
     line('spread', scale.x(value.min), y + ROW / 2, scale.x(value.max), y + ROW / 2),
-    `<text x="${round(Math.max(end, scale.x(value.max)) + 6)}" y="${y + 17}">${escape(write(metric, value.median))}</text>`
+    `<text x="${round(scale.x(value.max) + 6)}" y="${y + 17}">${escape(write(metric, value.median))}</text>`
   ]
   return `<g${ours}>${parts.join('')}</g>`
 }
@@ -87,6 +88,7 @@ function niceStep(largest) {
 }
 
 const line = (kind, x1, y1, x2, y2) => `<line class="${kind}" x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}"/>`
-const tickLabel = (text, x, y) => `<text class="note" x="${x}" y="${y}" text-anchor="middle">${escape(text)}</text>`
+const note = (text, x, y, anchor) =>
+  `<text class="note" x="${x}" y="${y}" text-anchor="${anchor}">${escape(text)}</text>`
 const round = (number) => Math.round(number * 10) / 10
 const escape = (text) => text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`)

@@ -1,23 +1,21 @@
 /**
- * A process that measures: opens one contender and does what the parent asks of its job. Every measurement has fresh ones,
- * so that nobody inherits another's heap, or code that was optimised for another.
+ * A process that measures: opens one contender and does what the parent asks of its job. Every measurement has fresh
+ * ones, so that nobody inherits another's heap, or code that was optimised for another.
  */
 import { openContender } from '../contenders/index.mjs'
 
 let job
 
-process.on('message', async ({ method, argument }) => {
-  try {
-    const reply = method === 'open' ? await open(argument) : await job[method](argument)
-    process.send({ reply })
-  } catch (error) {
-    fail(error)
-  }
-})
+process.on('message', (request) => void answer(request).catch(fail))
 process.once('disconnect', () => process.exit(1))
 // redis-semaphore throws from a timer when a lock is lost; that is a result as well.
 process.on('uncaughtException', fail)
 process.on('unhandledRejection', fail)
+
+async function answer({ method, argument }) {
+  const reply = method === 'open' ? await open(argument) : await job[method](argument)
+  process.send({ reply })
+}
 
 async function open({ contender, jobName, url, prefix, params }) {
   const locks = await openContender(contender, url, { prefix, ttlMs: params.ttlMs })

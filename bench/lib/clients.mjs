@@ -1,19 +1,16 @@
-/** The clients that the contenders share, connected. Each comes with the way to end it. */
-
+/** The clients that the contenders share, connected. They end with their process. */
 export const CLIENTS = {
   ioredis: async (url, options) => ioredis(await import('ioredis'), url, options),
   // For the one who is not there yet with 6.
   'ioredis-5': async (url, options) => ioredis(await import('ioredis-5'), url, options),
   'node-redis': async (url) => {
     const { createClient } = await import('redis')
-    const client = createClient({ url })
-    await client.connect()
-    return { client, close: async () => client.destroy() }
+    return createClient({ url }).connect()
   }
 }
 
-async function ioredis({ Redis }, url, options = {}) {
+async function ioredis({ Redis }, url, options) {
   const client = new Redis(url, { lazyConnect: true, ...options })
   await client.connect()
-  return { client, close: async () => client.disconnect() }
+  return client
 }

@@ -1,7 +1,7 @@
 /**
  * Milliseconds on a clock that all processes of a machine share. `performance.now()` counts from the start of its own
- * process, but is several times cheaper than `hrtime`, so inside a process times are local and only what goes to another
- * one is shifted.
+ * process, but is several times cheaper than `hrtime`, so inside a process times are local and only what goes to
+ * another one is shifted.
  */
 let offset = -Infinity
 // What passes between the two readings makes it smaller, never larger.

@@ -3,6 +3,12 @@ import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 
 const CHILD = fileURLToPath(new URL('child.mjs', import.meta.url))
+const FORK = {
+  execArgv: ['--expose-gc'],
+  stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+  // Typed arrays arrive as such.
+  serialization: 'advanced'
+}
 const children = new Set()
 
 process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')))
@@ -17,10 +23,6 @@ export class Crew {
     this.#members = Array.from({ length: size }, () => new Member())
   }
 
-  get size() {
-    return this.#members.length
-  }
-
   /** `argumentOf` gives what the process of that index is told. */
   async ask(method, capMs, argumentOf = () => undefined) {
     let timer
@@ -28,7 +30,8 @@ export class Crew {
       timer = setTimeout(() => reject(new Capped(`not done within ${Math.round(capMs / 1000)} s`)), capMs)
     })
     try {
-      return await Promise.race([Promise.all(this.#members.map((member, index) => member.ask(method, argumentOf(index)))), late])
+      const replies = this.#members.map((member, index) => member.ask(method, argumentOf(index)))
+      return await Promise.race([Promise.all(replies), late])
     } finally {
       clearTimeout(timer)
     }
@@ -40,14 +43,17 @@ export class Crew {
 }
 
 class Member {
-  #child = fork(CHILD, { execArgv: ['--expose-gc'], stdio: ['ignore', 'ignore', 'ignore', 'ipc'], serialization: 'advanced' })
+  #child = fork(CHILD, FORK)
   #gone
   #settle = []
   #failed
 
   constructor() {
     children.add(this.#child)
-    this.#child.on('message', ({ reply, failed }) => (failed ? this.#fail(failed) : this.#settle.shift()?.resolve(reply)))
+    this.#child.on('message', ({ reply, failed }) => {
+      if (failed) this.#fail(failed)
+      else this.#settle.shift()?.resolve(reply)
+    })
     this.#child.on('error', ({ message }) => this.#fail(message))
     this.#gone = new Promise((resolve) => {
       this.#child.once('exit', (code, signal) => {

@@ -7,10 +7,10 @@ const OPEN_MS = 30_000
 let measurements = 0
 
 /**
- * One contender at one workload, once. Resolves with the metrics, or with `{ failed }` or `{ capped }`: one that cannot do it
- * must not end the run.
+ * One contender at one workload, once. Resolves with the metrics, or with `{ failed }` or `{ capped }`: one that cannot
+ * do it must not end the run.
  */
-export async function measure(server, { jobName, processes = 1, params }, contender) {
+export async function measure(server, { jobName, processes, params }, contender) {
   const { conduct } = await import(`../jobs/${jobName}.mjs`)
   const { direct } = contenderOf(contender)
   const task = { contender, jobName, url: server.url, prefix: `bench-${process.pid}-${++measurements}` }
@@ -18,7 +18,8 @@ export async function measure(server, { jobName, processes = 1, params }, conten
   const crew = new Crew(processes)
   try {
     await crew.ask('open', OPEN_MS, (processIndex) => ({ ...task, params: { ...params, processIndex } }))
-    return await conduct(crew, params, { watch: (body) => watch(server, direct, body), countKeys: () => server.countKeys() })
+    const countKeys = () => server.countKeys()
+    return await conduct(crew, params, { watch: (body) => watch(server, direct, body), countKeys })
   } catch (error) {
     return error instanceof Capped ? { capped: error.message } : { failed: error.message }
   } finally {

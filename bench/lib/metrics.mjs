@@ -5,6 +5,7 @@ export const METRICS = {
   waitP50Ms: { name: 'wait p50', better: 'less', write: time },
   waitP99Ms: { name: 'p99', better: 'less', write: time },
   waitMaxMs: { name: 'max', better: 'less', write: time },
+  cycleP50Ms: { name: 'lock+unlock p50', better: 'less', write: time },
   gapMs: { name: 'gap', better: 'less', write: time },
   jain: { name: 'Jain', better: 'more', write: (number) => number.toFixed(3) },
   requestsPerOp: { name: 'requests/op', better: 'less', write: short },

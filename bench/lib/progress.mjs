@@ -26,7 +26,7 @@ export class Progress {
   #head() {
     const elapsedS = (performance.now() - this.#startedAt) / 1000
     const leftS = this.#done < 3 ? undefined : (elapsedS / this.#done) * (this.#total - this.#done)
-    const left = leftS === undefined ? '' : `, ${leftS < 90 ? `${Math.round(leftS)} s` : `${Math.round(leftS / 60)} min`} left`
-    return `[${this.#done}/${this.#total}${left}]`
+    const left = leftS < 90 ? `${Math.round(leftS)} s` : `${Math.round(leftS / 60)} min`
+    return `[${this.#done}/${this.#total}${leftS === undefined ? '' : `, ${left} left`}]`
   }
 }

@@ -4,9 +4,9 @@ import { table } from './table.mjs'
 
 /** One workload: the primary metric with its spread, its ratio to the reference, and the rest as medians. */
 export function workloadTable({ contenders, primary, reference, columns }) {
-  const others = columns.filter((name) => name !== primary)
-  const present = others.filter((name) => Object.values(contenders).some(({ metrics }) => metrics[name]?.max > 0))
-  const head = ['', `${METRICS[primary].name} (min–max)`, `× ${reference}`, ...present.map((name) => METRICS[name].name)]
+  const present = columns.filter((name) => Object.values(contenders).some(({ metrics }) => metrics[name]?.max > 0))
+  const names = present.map((name) => METRICS[name].name)
+  const head = ['', `${METRICS[primary].name} (min–max)`, `× ${reference}`, ...names]
   const rows = inOrder(contenders, primary).map(([id, { metrics, ratio, trouble, overlaps }]) => {
     const label = `${contenderOf(id).role === 'ours' ? `**${id}**` : id}${overlaps ? ` (${overlaps} overlaps!)` : ''}`
     const value = metrics[primary] && withSpread(primary, metrics[primary])
@@ -20,7 +20,7 @@ export function workloadTable({ contenders, primary, reference, columns }) {
   return table(head, rows)
 }
 
-export function withSpread(metric, { median, min, max, rounds }) {
+function withSpread(metric, { median, min, max, rounds }) {
   const one = write(metric, median)
   return rounds > 1 ? `${one} (${write(metric, min)}–${write(metric, max)})` : one
 }

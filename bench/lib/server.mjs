@@ -99,8 +99,8 @@ class Server {
 }
 
 /**
- * What happened between two snapshots: scripts as clients called them; all commands, also those that scripts called; and
- * requests, which are scripts and what the contender sends besides them.
+ * What happened between two snapshots: scripts as clients called them; all commands, also those that scripts called;
+ * and requests, which are scripts and what the contender sends besides them.
  */
 export function between(before, after, direct = []) {
   const count = (names) => names.reduce((sum, name) => sum + (after.calls[name] ?? 0) - (before.calls[name] ?? 0), 0)

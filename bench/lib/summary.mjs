@@ -1,6 +1,6 @@
 /** From the rounds to medians with their spread, and to ratios: made inside each round, then their median is taken. */
 import { METRICS } from './metrics.mjs'
-import { spread } from './stats.mjs'
+import { spread, sum } from './stats.mjs'
 
 /** `rounds` is a list of maps from a contender's id to its metrics. */
 export function summarise(workload, rounds) {
@@ -13,7 +13,8 @@ export function summarise(workload, rounds) {
       metrics: metricsOf(measured),
       ratio: spread(rounds.map((round) => ratio(round, id, workload.reference, workload.primary))),
       ...(trouble && { trouble }),
-      ...(measured.some(({ overlaps }) => overlaps > 0) && { overlaps: Math.max(...measured.map(({ overlaps = 0 }) => overlaps)) })
+      // Somebody was given the lock while another had it.
+      overlaps: sum(measured.map((metrics) => metrics.overlaps ?? 0))
     }
   }
   const { id, title, says, primary, chart, reference, columns, processes, params } = workload
@@ -34,7 +35,8 @@ function ratio(round, id, otherId, metric) {
   return (round[id]?.[metric] ?? NaN) / (round[otherId]?.[metric] ?? NaN)
 }
 
-/** How much of the machine others used while we measured, as a share of all cores. Where there is no /proc it is not known. */
+/** How much of the machine others used while we measured, as a share of all cores. */
 export function othersCpu(summaries) {
-  return spread(summaries.flatMap(({ rounds }) => rounds.flatMap((round) => Object.values(round).map((each) => each.othersCpu))))
+  const measurements = summaries.flatMap(({ rounds }) => rounds.flatMap((round) => Object.values(round)))
+  return spread(measurements.map((metrics) => metrics.othersCpu))
 }

@@ -4,8 +4,8 @@ export function table(head, rows, isText = (column) => column === 0) {
   const all = [head, ...rows].map((row) => row.map(String))
   const widths = head.map((_, column) => Math.max(3, ...all.map((row) => width(row[column]))))
   const line = (cells) => `| ${cells.map((cell, column) => pad(cell, widths[column], !isText(column))).join(' | ')} |`
-  const rule = `|${widths.map((size, column) => (isText(column) ? '-'.repeat(size + 2) : `${'-'.repeat(size + 1)}:`)).join('|')}|`
-  return [line(all[0]), rule, ...all.slice(1).map(line)].join('\n')
+  const dashes = widths.map((size, column) => `${'-'.repeat(size + 1)}${isText(column) ? '-' : ':'}`)
+  return [line(all[0]), `|${dashes.join('|')}|`, ...all.slice(1).map(line)].join('\n')
 }
 
 const width = (text) => [...text].length
