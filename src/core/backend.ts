@@ -105,6 +105,8 @@ export type WakeUp =
     }
   /** A held claim has been revoked. */
   | { readonly kind: 'revoked'; readonly resource: string; readonly claimId: string }
+  /** Others wait for what this claim holds, or is about to: the store tells it whenever somebody comes to be the first of them. */
+  | { readonly kind: 'contended'; readonly resource: string; readonly claimId: string }
   /** Wake-ups may have been lost: what waits for this resource, or for any, asks again. */
   | { readonly kind: 'look'; readonly resource?: string }
 

@@ -15,6 +15,7 @@ import { tokenOf } from '../core/token.js'
 export type Open = () => BackendFactory | Promise<BackendFactory>
 
 export type Granted = Extract<WakeUp, { kind: 'granted' }>
+type Told = Exclude<WakeUp['kind'], 'look'>
 export type Held = Extract<ClaimState, { status: 'held' }>
 export type Queued = Extract<ClaimState, { status: 'queued' }>
 export type Refused = Extract<ClaimState, { status: 'refused' }>
@@ -166,7 +167,7 @@ export class Process {
   }
 
   /** What it has been told about a claim. */
-  told(claim: Claim, kind: 'granted' | 'revoked'): WakeUp[] {
+  told(claim: Claim, kind: Told): WakeUp[] {
     return this.wakeUps.filter((wakeUp) => wakeUp.kind === kind && wakeUp.claimId === claim.id)
   }
 
@@ -195,7 +196,7 @@ export class Process {
   }
 
   /** Waits for a wake-up. */
-  async toldOf(claim: Claim, kind: 'granted' | 'revoked'): Promise<void> {
+  async toldOf(claim: Claim, kind: Told): Promise<void> {
     await this.#until(`${claim.resource} to be told of`, false, async () => (this.told(claim, kind).length > 0 ? true : undefined))
   }
 

@@ -1,7 +1,7 @@
 /** A private redis-server on loopback, for one test file. It keeps nothing on disk unless told to. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, existsSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { closeSync, existsSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from './ports.js'
@@ -15,6 +15,10 @@ export interface RedisOptions {
   readonly args?: readonly string[]
   readonly password?: string
   readonly binary?: string
+  /** A node of a cluster, which knows no other yet. Its bus gets a free port too: by default it is 10,000 above. */
+  readonly cluster?: boolean
+  /** What is in the configuration file at the first start: a Sentinel wants one, and writes it anew. */
+  readonly config?: string
 }
 
 /** One line of MONITOR. */
@@ -39,7 +43,8 @@ const STOP_MS = 3_000
 export async function startRedis(options: RedisOptions = {}): Promise<RedisServer> {
   const folder = makeFolder('redis')
   for (let attempt = 0; ; attempt++) {
-    const server = new RedisServer(options.port ?? (await freePort()), folder, options)
+    const clusterPort = options.cluster ? await freePort() : undefined
+    const server = new RedisServer(options.port ?? (await freePort()), folder, options, clusterPort)
     try {
       await server.start()
       return server
@@ -57,14 +62,22 @@ export class RedisServer {
   readonly port: number
   /** Data and log. */
   readonly folder: string
+  readonly clusterPort: number | undefined
   readonly #options: RedisOptions
   readonly #monitors = new Set<Monitor>()
   #child: ChildProcess | undefined
+  #isPaused = false
 
-  constructor(port: number, folder: string, options: RedisOptions) {
+  constructor(port: number, folder: string, options: RedisOptions, clusterPort?: number) {
     this.port = port
     this.folder = folder
+    this.clusterPort = clusterPort
     this.#options = options
+  }
+
+  /** Neither killed nor paused. */
+  get isUp(): boolean {
+    return this.#child !== undefined && !hasExited(this.#child) && !this.#isPaused
   }
 
   get url(): string {
@@ -84,7 +97,9 @@ export class RedisServer {
   async start(): Promise<void> {
     const { args = [], password, binary = 'redis-server' } = this.#options
     if (this.#child && !hasExited(this.#child)) throw new Error('redis-server runs already')
-    const own = ['--port', String(this.port), '--bind', '127.0.0.1', '--dir', this.folder]
+    this.#isPaused = false
+    const own = [...this.#config(), '--port', String(this.port), '--bind', '127.0.0.1', '--dir', this.folder]
+    if (this.clusterPort !== undefined) own.push('--cluster-enabled', 'yes', '--cluster-port', String(this.clusterPort))
     const auth = password === undefined ? [] : ['--requirepass', password]
     const logLength = this.log.length
     // Into a file: a pipe would fill up, or break when this process is killed.
@@ -135,11 +150,13 @@ export class RedisServer {
 
   /** SIGSTOP: connections stay open, the kernel still accepts new ones, and nothing is answered. Keys go on expiring. */
   async pause(): Promise<void> {
+    this.#isPaused = true
     await pauseProcess(this.#running())
   }
 
   async resume(): Promise<void> {
     await resumeProcess(this.#running())
+    this.#isPaused = false
   }
 
   /** One command over a connection of its own, as redis-cli does it. An error reply rejects. */
@@ -227,6 +244,14 @@ export class RedisServer {
 
   get #logFile(): string {
     return join(this.folder, 'redis.log')
+  }
+
+  #config(): string[] {
+    const { config } = this.#options
+    if (config === undefined) return []
+    const file = join(this.folder, 'redis.conf')
+    if (!existsSync(file)) writeFileSync(file, config)
+    return [file]
   }
 
   #running(): ChildProcess {

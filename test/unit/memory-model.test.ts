@@ -60,9 +60,18 @@ class TimedModel {
         return { status: 'held', epoch: granted.epoch, waiting: this.#waiting(resource).length }
       }
     }
-    if (ifBusy === 'queue') return { status: 'queued', ticket, ...this.#blocker(resource, ticket) }
+    if (ifBusy === 'queue') {
+      if (this.#waiting(resource).every((other) => other.ticket >= ticket)) this.#hint(resource)
+      return { status: 'queued', ticket, ...this.#blocker(resource, ticket) }
+    }
     this.#remove(resource, id)
     return { status: 'refused', ...this.#blocker(resource, ticket) }
+  }
+
+  #hint(resource: string): void {
+    for (const { owner, id, state } of this.#held(resource)) {
+      if (state === 'held') this.wakeUps.push([owner, { kind: 'contended', resource, claimId: id }])
+    }
   }
 
   /** The token of whatever has this id, as if it were that owner's. */

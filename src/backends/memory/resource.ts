@@ -88,6 +88,10 @@ export class Resource {
     return this.#queue.has(ticket)
   }
 
+  isFirst(ticket: number): boolean {
+    return this.#queue.first?.ticket === ticket
+  }
+
   /** Whether a claim with this ticket would hold at once: nobody waits before it, and it fits. */
   admits(take: number, ticket: number): boolean {
     return this.#queue.before(ticket) === 0 && this.#fits(take)

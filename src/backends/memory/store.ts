@@ -56,6 +56,7 @@ export class MemoryStore {
     }
     if (ifBusy === 'queue') {
       if (!waiter) resource.enqueue(member, claim, ticket)
+      if (resource.isFirst(ticket)) this.#hint(resource)
       return { status: 'queued', place: String(ticket), ...resource.blocker(ticket, now) }
     }
     if (waiter) {
@@ -134,6 +135,13 @@ export class MemoryStore {
     }
     const now = this.#now()
     for (const resource of touched) this.#settle(resource, now)
+  }
+
+  /** Whoever hands over in memory has to know that others wait. */
+  #hint(resource: Resource): void {
+    for (const { member, claim, revoked } of resource.holds()) {
+      if (!revoked) member.tell({ kind: 'contended', resource: resource.key, claimId: claim.id })
+    }
   }
 
   /** Never shortens. */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Suite } from '../conformance.js'
-import { assertBetween, inTheWay } from '../harness.js'
+import { assertBetween, inTheWay, LONG_MS } from '../harness.js'
 
 export function handingOver({ traits, theme, test }: Suite): void {
   theme('handing over', () => {
@@ -38,6 +38,29 @@ export function handingOver({ traits, theme, test }: Suite): void {
           await process.granted(claim)
           await process.release(claim)
         }))
+      })
+    }
+
+    if (traits.wakes === 'push') {
+      test('tells the holder when somebody comes to be the first who waits', async (world) => {
+        const [a, b, c] = await world.three()
+        // Whoever has waited once is listening.
+        const before = world.claim('key')
+        const held = world.claim('key')
+        await b.hold(before)
+        await a.queue(held)
+        await b.release(before)
+        await a.granted(held)
+        assert.equal(a.told(held, 'contended').length, 0, 'told before anybody waits')
+        const [first, second] = [world.claim('key'), world.claim('key')]
+        await b.queue(first)
+        await a.toldOf(held, 'contended')
+        await c.queue(second)
+        await b.release(first)
+        assert.equal(a.told(held, 'contended').length, 1, 'told by one who is not the first')
+        await c.queue(second)
+        await a.toldOf(held, 'contended')
+        assert.equal((await a.renew(held, LONG_MS)).status, 'held')
       })
     }
 
