@@ -35,6 +35,7 @@ const VERROU = { role: 'peer', file: 'verrou', direct: ['set'] }
 const LEAN = { performance: 'lean' }
 const ALL = [
   { id: 'holdfast', ...HOLDFAST, renews: true },
+  { id: 'holdfast on node-redis', ...HOLDFAST, quick: false, settings: { clientName: 'node-redis' } },
   { id: 'holdfast strict', ...HOLDFAST, quick: false, ...waiting({ lock: { fairness: 'strict' } }) },
 
   { id: 'ioredis', ...IOREDIS },

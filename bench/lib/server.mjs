@@ -6,6 +6,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
+import { pause } from '../../scripts/lib/run.mjs'
 
 const READY_MS = 15_000
 const ATTEMPTS = 20
@@ -19,6 +20,10 @@ export async function withRedis(parentFolder, body) {
   const server = await start(folder)
   try {
     return await body(server)
+  } catch (error) {
+    // A signal from the terminal reaches the server as well: then that is why it is gone.
+    await pause(0)
+    throw error
   } finally {
     await server.stop()
   }
@@ -44,16 +49,13 @@ async function tryToStart(port, folder) {
   const pidFile = join(folder, 'redis.pid')
   writeFileSync(pidFile, String(child.pid))
   const exited = once(child, 'exit')
-  // Commands wait for the connection.
-  const client = new Redis({ port, host: '127.0.0.1', retryStrategy: () => 20, maxRetriesPerRequest: null })
-  client.on('error', () => {})
   try {
+    const client = await connect(port, child)
     // Whoever answers may be another server that was quicker to take the port.
-    const info = await within(READY_MS, exited, () => client.info('server'))
+    const info = await client.info('server')
     if (!info.includes(`process_id:${child.pid}\r`)) throw new Error('Address already in use')
     return new Server(port, child, exited, client, pidFile)
   } catch (error) {
-    client.disconnect()
     child.kill('SIGKILL')
     throw new Error(`redis-server did not start: ${error.message}\n${readFileSync(logFile, 'utf8').slice(-1000)}`)
   }
@@ -126,10 +128,18 @@ async function freePort() {
   }
 }
 
-async function within(ms, exited, ask) {
-  const gone = exited.then(() => Promise.reject(new Error('it exited')))
-  const late = sleep(ms, undefined, { ref: false }).then(() => Promise.reject(new Error(`no answer within ${ms} ms`)))
-  gone.catch(() => {})
-  late.catch(() => {})
-  return Promise.race([ask(), gone, late])
+/** It does not reconnect: if the server goes away in the middle of a run, commands must fail and not wait. */
+async function connect(port, child) {
+  const giveUpAt = performance.now() + READY_MS
+  for (;;) {
+    const client = new Redis({ port, host: '127.0.0.1', lazyConnect: true, retryStrategy: () => null })
+    client.on('error', () => {})
+    try {
+      await client.connect()
+      return client
+    } catch (error) {
+      if (child.exitCode !== null || performance.now() > giveUpAt) throw error
+      await sleep(20)
+    }
+  }
 }
