@@ -43,7 +43,7 @@ describe('a process that is killed', () => {
     const workers = await spawn(8)
     await using locks = await connect(redis.url, { prefix: 'test' })
     const first = await locks.lock('k')
-    const convoys = workers.map((worker) => worker.call('convoy', 'k', 8, 1, 1))
+    const convoys = workers.map((worker) => worker.call('convoy', 'k', 8, 1, 1, { fairness: 'strict' }))
     await queued(64)
     // Every second one, so that the dead stand between the living.
     const killed = workers.filter((_, i) => i % 2 === 0)
