@@ -18,7 +18,7 @@ import {
 } from '../../core/backend.js'
 import { BackendError, ConfigurationError, ConnectorError, type HoldfastError } from '../../core/errors.js'
 import type { OwnClient, RedisClient } from './client.js'
-import { redisError } from './errors.js'
+import { isMigrating, redisError } from './errors.js'
 import { Keys } from './keys.js'
 import * as lua from './lua.js'
 import { aboutOf, codeOf, epochOf, failure, parseHolder, parseWaiter, type Item } from './replies.js'
@@ -37,6 +37,7 @@ const scripts = {
   release: new Script(lua.release),
   revoke: new Script(lua.revoke),
   inspect: new Script(lua.inspect),
+  lone: new Script(lua.lone),
 }
 
 interface Named {
@@ -92,9 +93,11 @@ export class RedisBackend implements Backend {
     try {
       await this.#own?.ready()
       const masters = await this.#client.masters()
-      for (const memory of await Promise.all(masters.map((master) => master.call('INFO', 'memory')))) {
-        policies.add(/^maxmemory_policy:(\S+)/m.exec(String(memory))?.[1] ?? 'noeviction')
-      }
+      // Of a cluster one that answers will do: it may well be about to replace another.
+      const memories = await Promise.allSettled(masters.map((master) => master.call('INFO', 'memory')))
+      const answers = memories.flatMap((memory) => (memory.status === 'fulfilled' ? String(memory.value) : []))
+      if (answers.length === 0) throw (memories[0] as PromiseRejectedResult | undefined)?.reason ?? new Error('There is no master.')
+      for (const memory of answers) policies.add(/^maxmemory_policy:(\S+)/m.exec(memory)?.[1] ?? 'noeviction')
     } catch (error) {
       const said = redisError(error)
       // A user may be forbidden to ask.
@@ -109,7 +112,8 @@ export class RedisBackend implements Backend {
   }
 
   claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#claim(slot, some, ifBusy))
+    const how = ifBusy === 'queue' ? 'hearing' : 'leave'
+    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#claim(slot, some, how))
     return this.#onlyLocks(claims, ifBusy)
   }
 
@@ -205,7 +209,7 @@ export class RedisBackend implements Backend {
     return states
   }
 
-  async #claim(slot: number, claims: readonly Claim[], ifBusy: 'queue' | 'deaf' | 'leave'): Promise<readonly ClaimState[]> {
+  async #claim(slot: number, claims: readonly Claim[], ifBusy: 'hearing' | 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const words = this.#words(slot, claims)
     words.push(ifBusy)
     for (const claim of claims) words.push(claim.id, String(claim.ttlMs), claim.place ?? '', aboutOf(claim))
@@ -215,7 +219,7 @@ export class RedisBackend implements Backend {
     // One that is alone and free has the server's time for an epoch.
     this.#note(slot, node, sentAt, Number.isNaN(serverMs) ? Math.floor(Number(items[0]) / 1_000) : serverMs)
     const states = items.map((item, i) => this.#claimState(item, claims[i]!, slot, node, serverMs))
-    if (ifBusy === 'queue' && states.some(isRefused)) return this.#queue(slot, node, claims, states)
+    if (ifBusy === 'hearing' && states.some(isRefused)) return this.#queue(slot, node, claims, states)
     return this.#options.waitReplicas && states.some(({ status }) => status === 'held') ? this.#replicated(states, disconnects) : states
   }
 
@@ -226,7 +230,7 @@ export class RedisBackend implements Backend {
   async #queue(slot: number, node: string, claims: readonly Claim[], states: readonly ClaimState[]): Promise<readonly ClaimState[]> {
     await this.#wakeUps.open(node)
     const busy = claims.filter((_, i) => isRefused(states[i]!))
-    const queued = (await this.#claim(slot, busy, 'deaf')).values()
+    const queued = (await this.#claim(slot, busy, 'queue')).values()
     return states.map((state) => (isRefused(state) ? queued.next().value! : state))
   }
 
@@ -239,19 +243,33 @@ export class RedisBackend implements Backend {
       const shortenUntil = exact && serverNow !== undefined ? `${serverNow + EXACT_WITHIN_MS} ${node}` : ''
       words.push(claim.id, String(ttlMs), shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '')
     }
-    const [serverMs, answering, items] = await this.#run(scripts.renew, renewals.length, words)
-    this.#note(slot, answering, sentAt, serverMs)
-    return items.map((item) => this.#renewState(item, slot))
+    try {
+      const [serverMs, answering, items] = await this.#run(scripts.renew, renewals.length, words)
+      this.#note(slot, answering, sentAt, serverMs)
+      return items.map((item) => this.#renewState(item, slot))
+    } catch (error) {
+      if (!isMigrating(error)) throw error
+      const alone = async ({ claim, ttlMs, from }: Renewal) =>
+        from === undefined ? this.#renewState(await this.#runAlone('renew', claim, ttlMs), slot) : failed(error as HoldfastError)
+      return Promise.all(renewals.map(alone))
+    }
   }
 
   async #release(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     const words = this.#words(slot, claims)
     for (const claim of claims) words.push(claim.id, String(claim.ttlMs), aboutOf(claim))
     const disconnects = this.#disconnects
-    const [, , items] = await this.#run(scripts.release, claims.length, words)
-    // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
-    const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
-    return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
+    try {
+      const [, , items] = await this.#run(scripts.release, claims.length, words)
+      // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
+      const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
+      return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
+    } catch (error) {
+      if (!isMigrating(error)) throw error
+      const items = await Promise.all(claims.map((claim) => this.#runAlone('release', claim, claim.ttlMs)))
+      // What is not held may wait, in a queue that cannot be reached now.
+      return items.map((item) => (codeOf(item) === 1 ? { status: 'released' } : failed(error as HoldfastError)))
+    }
   }
 
   async #inspect(slot: number, resources: readonly Named[]): Promise<readonly (ResourceState | undefined)[]> {
@@ -282,6 +300,12 @@ export class RedisBackend implements Backend {
     return words
   }
 
+  async #runAlone(step: 'renew' | 'release', claim: Claim, ttlMs: number): Promise<Item> {
+    const words = [this.#keys.of(claim.resource)[0], step, claim.id, this.#scope.owner, String(ttlMs)]
+    const [, , items] = await scripts.lone.run(this.#client, 1, words)
+    return items[0]!
+  }
+
   async #ask<T>(question: () => Promise<T>): Promise<T> {
     try {
       return await question()
@@ -297,7 +321,7 @@ export class RedisBackend implements Backend {
       this.#noteEpoch(slot, epoch)
       this.#wakeUps.openSoon(node)
       this.#passedOver(passedOver, resource)
-      return { status: 'held', epoch, waiting: Number(waiting) }
+      return { status: 'held', epoch, waiting: Number(waiting ?? 0) }
     }
     switch (codeOf(item)) {
       case 0: {

@@ -47,10 +47,6 @@ export class Subscription {
     void this.#keepOpen()
   }
 
-  get isOn(): boolean {
-    return this.#isOn
-  }
-
   /** Resolves when it is on, when an attempt has failed, or when it takes too long. */
   async settled(): Promise<void> {
     if (!this.#isOn) await this.#atMost(PATIENCE_MS, this.#attempt)
@@ -78,7 +74,7 @@ export class Subscription {
   async close(): Promise<void> {
     const connection = this.#isOn ? this.#connection : undefined
     this.#isClosed = true
-    if (connection) await this.#atMost(CLOSE_MS, connection.unsubscribe(this.#settings.channel))
+    if (connection) await this.#atMost(CLOSE_MS, connection.call('QUIT'))
     this.#lose()
   }
 

@@ -1,8 +1,8 @@
 -- Claims locks: grants what is free, and queues (or leaves) the rest.
 --
--- KEYS, ARGV[1..3], reply: see _store.lua. ARGV[4] = 'queue' (a claim that has no place yet is refused if it could not be told of
--- its grant), 'deaf' (queued all the same) or 'leave', then per item: claim id, ttl ms, place ('' at first), type and metadata ('' for
--- none).
+-- KEYS, ARGV[1..3], reply: see _store.lua. ARGV[4] = 'leave', 'queue', or 'hearing': queue, but not without a subscription that
+-- could tell of the grant (one that has a place is queued in any case). Then per item: claim id, ttl ms, place ('' at first), type and
+-- metadata ('' for none).
 -- Items of the reply; 'passed over' tells whether it had a place and was not found in the queue any more
 --     'epoch waiting passed-over' held
 --   | { 0, place, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata, subscriptions of our own channel,
@@ -17,11 +17,12 @@ if #KEYS == 5 and ARGV[7] == '' and ARGV[8] == '' and call('EXISTS', KEYS[2], KE
   local time = call('TIME')
   local epoch = time[1] .. string.format('%06d', time[2])
   if #ARGV[2] <= 16 and ARGV[2] < epoch then
+    -- Before anything is written: a user may be forbidden to ask.
+    local node = string.sub(ARGV[3], -1) == '@' and call('CLUSTER', 'MYID')
     local last = call('GETSET', KEYS[1], epoch)
     if not last or (#last == 16 and last < epoch) then
       call('SET', KEYS[2], ARGV[5] .. '.' .. epoch .. '.' .. ARGV[1], 'PX', ARGV[6])
-      if string.sub(ARGV[3], -1) ~= '@' then return epoch end
-      return { math.floor(epoch / 1000), call('CLUSTER', 'MYID'), { epoch .. ' 0 0' } }
+      return node and { math.floor(epoch / 1000), node, { epoch .. ' 0 0' } } or epoch
     end
     call('SET', KEYS[1], last)
   end
@@ -82,7 +83,7 @@ return each((#ARGV - 4) / 4, function(item)
 
   local member = member_of(id, ttl, about)
   local subscribed = if_busy ~= 'leave' and subscriptions(owner)
-  if if_busy == 'leave' or (if_busy == 'queue' and place == '' and subscribed == 0) then
+  if if_busy == 'leave' or (if_busy == 'hearing' and place == '' and subscribed == 0) then
     if place ~= '' then redis.call('ZREM', queue, member) end
     if not value and not promote(lock, queue, heard, meta) then
       return held(grant(lock, meta, id, ttl, owner, about), 0, 0)
