@@ -44,7 +44,8 @@ export interface HoldSurroundings {
 
 /** Whose hold it is: where others may wait for it. */
 export interface HoldSeat {
-  handOver(hold: Hold, now: number): boolean
+  /** Gives it to the next in line, if that may be; the result tells that one of it. */
+  handOver(hold: Hold, now: number): (() => void) | undefined
   /** So many wait for it elsewhere. */
   waiting(others: number): void
   contended(): void
@@ -220,9 +221,12 @@ export class Hold {
   #handOver(): boolean {
     if (this.#state !== 'held' || !this.seat) return false
     const now = this.#around.clock.now()
-    if (now >= this.endsAt || !this.seat.handOver(this, now)) return false
+    const tellNext = now < this.endsAt ? this.seat.handOver(this, now) : undefined
+    if (!tellNext) return false
+    // It is over before the next hears of it: at no moment can anybody find two who hold.
     this.#end('released')
     this.#emitReleased()
+    tellNext()
     return true
   }
 

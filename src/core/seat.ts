@@ -187,18 +187,17 @@ export class Seat implements Outcome {
     this.#passLeft = this.#line.size
   }
 
-  /** Lets the next in line have it, if there is one and it may; whether it does. */
-  handOver(hold: Hold, now: number): boolean {
+  /** Lets the next in line have it, if there is one and it may. */
+  handOver(hold: Hold, now: number): (() => void) | undefined {
     const next = this.#line.first
-    if (!next || hold !== this.#hold || !this.#mayGoOn(hold, now)) return false
+    if (!next || hold !== this.#hold || !this.#mayGoOn(hold, now)) return undefined
     this.#line.leave(next)
     this.#passLeft--
     // From here on it is granted, though it may be told a little later.
     next.stop()
     const successor = hold.passOn(next.request)
     this.#hold = successor
-    this.#around.breather.run(now, () => next.held(successor))
-    return true
+    return () => this.#around.breather.run(now, () => next.held(successor))
   }
 
   #mayGoOn(hold: Hold, now: number): boolean {
