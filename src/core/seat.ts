@@ -149,6 +149,8 @@ export class Seat implements Outcome {
     this.#loop = undefined
     const waiter = this.#line.first!
     this.#line.leave(waiter)
+    // If others were known to wait before the grant was, it is one of those who were in line then.
+    this.#passLeft--
     this.waiting(waiting)
     this.#hold = new Hold(claim, { epoch, deadline, turn: 0 }, waiter.request, this.#around, this)
     waiter.held(this.#hold)

@@ -351,7 +351,7 @@ describe('a turn', () => {
     expect(turnOf(waiting[1]!.value!)).toBe(0)
   })
 
-  it.fails('ends by the store’s hint, also if that overtakes the reply to the grant itself', async () => {
+  it('ends by the store’s hint, also if that overtakes the reply to the grant itself', async () => {
     const { manager, store, clock, work, log } = world()
     const [a, b] = [manager(), manager()]
     const reply = store.holdReply('claim', { owner: a.owner })
