@@ -236,7 +236,9 @@ export class Hold {
     const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1 }, options, this.#around, this.seat)
     successor.awaitsRenewal = this.awaitsRenewal
     // Else each of a quick succession of holds would ask as if no answer were on its way.
-    if (turn > 0) successor.#renewAt = this.#renewAt
+    if (turn > 0 || this.awaitsRenewal) {
+      successor.#renewAt = Math.min(this.#renewAt, successor.acquiredAt + successor.renewEveryMs)
+    }
     return successor
   }
 
