@@ -100,9 +100,9 @@ export class Seat implements Outcome {
     this.#around.vacant(this)
   }
 
-  /** Sends everybody away. */
+  /** Sends everybody away, whoever else leaves because of that. */
   cancel(reason: unknown): void {
-    for (const waiter of this.#line) waiter.cancel(reason)
+    for (const waiter of this.#line.leaving()) waiter.cancel(reason)
   }
 
   verdict(waiter: Waiter, waitedMs: number): Blocker | HoldfastError {
