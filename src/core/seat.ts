@@ -133,12 +133,12 @@ export class Seat implements Outcome {
     return { holder, ahead: 0, waiting: this.#othersWaiting }
   }
 
-  #ask(): void {
+  #ask(known?: Blocker): void {
     this.#contendedAt = Infinity
     this.#othersWaiting = 0
     const { waitMs, retryMs } = this.request
     const pursuit = { ifBusy: waitMs === 0 ? 'leave' : 'queue', retryMs } as const
-    this.#loop = new ClaimLoop(this.#around.newClaim(this), pursuit, this.#around, this)
+    this.#loop = new ClaimLoop(this.#around.newClaim(this), pursuit, this.#around, this, known)
     this.#around.pursues(this.#loop)
     this.#loop.start()
   }
@@ -214,7 +214,9 @@ export class Seat implements Outcome {
   ended(hold: Hold): void {
     if (hold !== this.#hold) return
     this.#hold = undefined
-    if (this.#line.first) this.#ask()
+    const others = this.#othersWaiting
+    // Those in line know what they wait for: until the store answers, that others are first.
+    if (this.#line.first) this.#ask({ holder: undefined, ahead: others, waiting: others })
     else this.#around.vacant(this)
   }
 }

@@ -798,7 +798,7 @@ describe('whoever leaves the line', () => {
     expect(message).not.toContain('this process')
   })
 
-  it.fails('because its time is over is refused, though a claim for the next turn is just on its way', async () => {
+  it('because its time is over is refused, though a claim for the next turn is just on its way', async () => {
     const { manager, store, clock, callers, work } = world()
     const [a, b] = [manager(), manager()]
     const [first] = callers(a, 1)
@@ -858,7 +858,7 @@ describe('a claim that fails', () => {
     expect(new Set(store.sent('claim').flatMap(({ claimIds }) => claimIds)).size).toBe(1)
   })
 
-  it.fails('for the next turn, for a while, is waited out by those who were in line before', async () => {
+  it('for the next turn, for a while, is waited out by those who were in line before', async () => {
     const { manager, store, clock, callers, work } = world()
     const [a, b] = [manager(), manager()]
     const [first, second] = callers(a, 2)
