@@ -86,10 +86,9 @@ export class Seat implements Outcome {
   join(waiter: Waiter): void {
     this.#line.join(waiter)
     if (!this.#loop && !this.#hold) return this.#ask()
-    if (this.#around.events.hears('waiting')) {
-      const blocker = this.#blocker(waiter)
-      if (blocker) this.#around.events.emit('waiting', this.resource, { blocker })
-    }
+    if (!this.#around.events.hears('waiting')) return
+    const blocker = this.#blocker(this.#line.size - 1)
+    if (blocker) waiter.waits(blocker)
   }
 
   leave(waiter: Waiter): void {
@@ -107,15 +106,15 @@ export class Seat implements Outcome {
 
   verdict(waiter: Waiter, waitedMs: number): Blocker | HoldfastError {
     const verdict = this.#loop?.verdict(waitedMs)
-    return verdict instanceof Error ? verdict : this.#blocker(waiter)!
+    return verdict instanceof Error ? verdict : this.#blocker(this.#line.before(waiter))!
   }
 
-  /** What is in the way of somebody in line. */
-  #blocker(waiter: Waiter): Blocker | undefined {
+  /** What is in the way of somebody in line with so many before it here. */
+  #blocker(before: number): Blocker | undefined {
     const elsewhere = this.#hold ? this.#ownBlocker(this.#hold) : this.#loop?.blocker
     if (!elsewhere) return undefined
     const { holder, ahead, waiting } = elsewhere
-    return { holder, ahead: ahead + this.#line.before(waiter), waiting: waiting + this.#line.size - 1 }
+    return { holder, ahead: ahead + before, waiting: waiting + this.#line.size - 1 }
   }
 
   #ownBlocker({ epoch, acquiredAt, endsAt }: Hold): Blocker {
@@ -154,6 +153,7 @@ export class Seat implements Outcome {
     this.waiting(waiting)
     this.#hold = new Hold(claim, { epoch, deadline, turn: 0 }, waiter.request, this.#around, this)
     waiter.held(this.#hold)
+    this.queued()
   }
 
   refused(blocker: Blocker): void {
@@ -169,10 +169,12 @@ export class Seat implements Outcome {
     for (const waiter of waiters) waiter.failed(error)
   }
 
+  /** Those in line have to wait, and it is known for what. */
   queued(): void {
-    const { events } = this.#around
-    if (!events.hears('waiting')) return
-    for (const waiter of this.#line) events.emit('waiting', this.resource, { blocker: this.#blocker(waiter)! })
+    if (!this.#around.events.hears('waiting')) return
+    const blockers = [...this.#line].map((waiter, before) => [waiter, this.#blocker(before)!] as const)
+    // Whoever hears of it may send some of them away.
+    for (const [waiter, blocker] of blockers) waiter.waits(blocker)
   }
 
   // What becomes of the hold.
