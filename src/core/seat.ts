@@ -174,7 +174,7 @@ export class Seat implements Outcome {
     if (!this.#around.events.hears('waiting')) return
     const blockers = [...this.#line].map((waiter, before) => [waiter, this.#blocker(before)!] as const)
     // Whoever hears of it may send some of them away.
-    for (const [waiter, blocker] of blockers) waiter.waits(blocker)
+    for (const [waiter, blocker] of blockers) if (this.#line.has(waiter)) waiter.waits(blocker)
   }
 
   // What becomes of the hold.

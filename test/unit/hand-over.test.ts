@@ -1,5 +1,7 @@
 /** Callers of one process share a place on the store, and hand the lock over among themselves, in bounded turns. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import {
   BackendError, ConfigurationError, LockNotAcquiredError, ManagerClosedError, OwnershipLostError, type DistributedLock,
@@ -385,9 +387,9 @@ describe('a turn', () => {
     expect(log).toContain('b0')
   })
 
-  it('asks every 100 ms only if it hands over', async () => {
+  it('asks every 100 ms only once it hands over', async () => {
     const { manager, store, clock, callers } = world()
-    const [first] = callers(manager(), 2)
+    const [first] = callers(manager(), 3)
     await clock.advance(3_000)
     expect(store.sent('renew')).toEqual([])
     await first!.value!.release()
@@ -619,6 +621,17 @@ describe('a lock that was handed over', () => {
     second.value!.assertHeld()
   })
 
+  it('is reported as badly renewed if renewals go unanswered, however often it is handed over meanwhile', async () => {
+    const { manager, store, clock, work, named } = world()
+    const a = manager()
+    store.blackHole('renew')
+    for (const name of ['a0', 'a1']) void work(a, name, 15, { times: 50 })
+    await clock.advance(1_005)
+    const sent = store.sent('renew').length
+    expect(sent).toBeGreaterThanOrEqual(9)
+    expect(named('renew-failed')).toHaveLength(sent - 1)
+  })
+
   it('is revoked for its holder, and not for the one before', async () => {
     const { release, first, second, manager } = await handedOver()
     const { signal } = first.value!
@@ -824,12 +837,11 @@ describe('whoever leaves the line', () => {
 })
 
 describe('a claim that fails', () => {
-  it.each([
-    ['the store says so', new ConfigurationError('Another limit.'), (error: ConfigurationError) => [{ status: 'failed', error }]],
-  ])('for good, because %s, fails everybody in line', async (_, error, answer) => {
+  it('for good fails everybody in line, and the line is there for others', async () => {
     const { manager, store, callers, named } = world()
     const a = manager()
-    store.answer('claim', answer(error))
+    const error = new ConfigurationError('Another limit.')
+    store.answer('claim', [{ status: 'failed', error }])
     const waiting = callers(a, 3)
     await settle()
     for (const each of waiting) expect(each.error).toBe(error)
@@ -872,6 +884,39 @@ describe('a claim that fails', () => {
     store.heal()
     await clock.advance(1_000)
     second!.value!.assertHeld()
+  })
+})
+
+describe('a line that is empty', () => {
+  it('is not kept in memory, however it came to be so', async () => {
+    setFlagsFromString('--expose-gc')
+    const collectGarbage = runInNewContext('gc') as () => void
+    const { manager, store, clock, events } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    /** A seat remembers what the first in line has asked for. */
+    const ask = (key: string, waitMs: number) => {
+      const { signal } = new AbortController()
+      watch(a.withLock(key, { signal, waitMs }, () => {}))
+      return new WeakRef(signal)
+    }
+    const signals: WeakRef<AbortSignal>[] = []
+    for (let i = 0; i < 20; i++) {
+      signals.push(ask(`released ${i}`, 5_000))
+      await b.lock(`left ${i}`)
+      signals.push(ask(`left ${i}`, 10))
+      await clock.advance(10)
+      store.fail('claim', new ConfigurationError('Another limit.'))
+      signals.push(ask(`failed ${i}`, 5_000))
+      await settle()
+    }
+    store.requests.length = 0
+    events.length = 0
+    await settle()
+    collectGarbage()
+    await settle()
+    collectGarbage()
+    // One or another may still be in a register.
+    expect(signals.filter((signal) => signal.deref()).length).toBeLessThanOrEqual(2)
   })
 })
 
@@ -1071,6 +1116,19 @@ describe('events', () => {
       { holder, ahead: 2, waiting: 2 },
       { holder, ahead: 3, waiting: 3 },
     ])
+  })
+
+  it('tell nothing more of those who leave because of them', async () => {
+    const { manager, callers, named } = world()
+    const [a, b] = [manager(), manager()]
+    await b.lock('k')
+    const controller = new AbortController()
+    hear('waiting', () => controller.abort())
+    const waiting = callers(a, 3, { signal: controller.signal })
+    await settle()
+    expect(waiting.map(({ state }) => state)).toEqual(Array(3).fill('rejected'))
+    expect(named('waiting')).toHaveLength(1)
+    expect(named('cancelled')).toHaveLength(3)
   })
 
   it('tell once of each that it waits, however many turns it takes', async () => {
