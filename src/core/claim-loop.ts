@@ -15,7 +15,7 @@
  */
 import { ANSWER_MS, asHoldfastError, noAnswer } from './answer.js'
 import type { Backend, Blocker, Claim, ClaimState } from './backend.js'
-import type { Batcher } from './batcher.js'
+import type { Batcher, Call } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
 import { deadlineOf, isTooShort, marginMs } from './deadline.js'
 import { BackendError, type HoldfastError } from './errors.js'
@@ -90,7 +90,8 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   readonly #startedAt: number
   #state: 'asking' | 'queued' | 'backing' | 'done' = 'asking'
   #timer: Timer | undefined
-  #unanswered: Promise<unknown> | undefined
+  /** What is not answered yet. */
+  #asked: Call<Claim, ClaimState> | undefined
   /** Something happened while a request was on its way: its reply may be older than that. */
   #lookAgain = false
   #blocker: Blocker | undefined
@@ -145,7 +146,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   /** What to tell somebody whose time to wait is over. Not to know is not the same as to be refused. */
   verdict(waitedMs: number): Blocker | HoldfastError {
     const { backend, clock } = this.#around
-    const isOutOfTouch = this.#error !== undefined || (this.#unanswered !== undefined && clock.now() - this.#askedAt > OUT_OF_TOUCH_MS)
+    const isOutOfTouch = this.#error !== undefined || (this.#asked !== undefined && clock.now() - this.#askedAt > OUT_OF_TOUCH_MS)
     // What was known before an outage is no answer either.
     return this.#blocker === undefined || isOutOfTouch ? (this.#error ?? noAnswer(backend, waitedMs)) : this.#blocker
   }
@@ -165,20 +166,22 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     // Ever more patient, so that requests do not pile up behind one that hangs.
     this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
     const { claim } = this
-    const request = batcher.claim(claim, this.#pursuit.ifBusy).then(
-      (state) => {
-        if (this.#unanswered === request) this.#unanswered = undefined
+    const asked: Call<Claim, ClaimState> = {
+      item: claim,
+      answered: (state) => {
+        if (this.#asked === asked) this.#asked = undefined
         if (claim === this.claim) this.#heard(state, sentAt)
         else this.#heardTooLate(claim, state, undefined)
       },
-      (error: unknown) => {
+      failed: (error) => {
         // Of one that was given up as overdue, no more need be said.
-        if (this.#unanswered !== request) return
-        this.#unanswered = undefined
+        if (this.#asked !== asked) return
+        this.#asked = undefined
         if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend))
       },
-    )
-    this.#unanswered = request
+    }
+    this.#asked = asked
+    batcher.claim(asked, this.#pursuit.ifBusy)
   }
 
   /**

@@ -115,7 +115,7 @@ export class Claims implements SeatSurroundings {
       this.assertOpen()
       throw new OwnershipLostError(claim.resource, 'it ended while it was being adopted')
     }
-    const hold = new Hold(claim, { epoch, deadline, turn }, terms, this)
+    const hold = new Hold(claim, { epoch, deadline, turn, now: this.clock.now() }, terms, this)
     this.events.emit('acquired', claim.resource, { fence: hold.fence, ttlMs: claim.ttlMs, waitedMs: 0 })
     return hold
   }

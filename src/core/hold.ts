@@ -87,7 +87,7 @@ export class Hold {
 
   constructor(
     claim: Claim,
-    { epoch, deadline, turn }: { readonly epoch: bigint; readonly deadline: number; readonly turn: number },
+    { epoch, deadline, turn, now }: { readonly epoch: bigint; readonly deadline: number; readonly turn: number; readonly now: number },
     options: HoldTerms,
     around: HoldSurroundings,
     seat?: HoldSeat,
@@ -96,7 +96,7 @@ export class Hold {
     this.epoch = epoch
     this.turn = turn
     this.seat = seat
-    this.acquiredAt = around.clock.now()
+    this.acquiredAt = now
     this.#around = around
     this.#options = options
     this.#ttlMs = claim.ttlMs
@@ -231,9 +231,9 @@ export class Hold {
   }
 
   /** The claim goes on with whoever is next; called in the course of a release. */
-  passOn(options: HoldTerms): Hold {
+  passOn(options: HoldTerms, now: number): Hold {
     const { claim, epoch, turn } = this
-    const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1 }, options, this.#around, this.seat)
+    const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1, now }, options, this.#around, this.seat)
     successor.awaitsRenewal = this.awaitsRenewal
     // Else each of a quick succession of holds would ask as if no answer were on its way.
     if (turn > 0 || this.awaitsRenewal) {
@@ -242,32 +242,23 @@ export class Hold {
     return successor
   }
 
-  async #giveBack(): Promise<boolean> {
-    if (this.#releasing) {
-      // Whoever comes second finds it released; if the first failed, it is the second's turn to try.
-      const released = await this.#releasing.then(
-        () => true,
-        () => false,
-      )
-      return released ? false : this.release()
-    }
+  #giveBack(): Promise<boolean> {
+    // Whoever comes second finds it released; if the first failed, it is the second's turn to try.
+    if (this.#releasing) return this.#releasing.then(() => false, () => this.release())
     const isRetry = this.#state === 'unreleased'
-    if (!isRetry && !this.isHeld) return false
+    if (!isRetry && !this.isHeld) return Promise.resolve(false)
     this.#state = 'releasing'
     this.#renewAt = Infinity
     this.#releasing = this.#release(isRetry)
     this.seat?.ended(this)
-    try {
-      return await this.#releasing
-    } finally {
-      this.#releasing = undefined
-    }
+    return this.#releasing
   }
 
   async #release(isRetry: boolean): Promise<boolean> {
     const { backend, batcher, clock, keeper } = this.#around
     try {
       const state = await answered(batcher.release(this.claim), clock, backend)
+      this.#releasing = undefined
       if (state.status === 'failed') throw state.error
       // It was certainly ours when a release was first sent; one that failed may have released it.
       const ours = state.status !== 'not-held' || isRetry
@@ -279,6 +270,7 @@ export class Hold {
       }
       return ours
     } catch (error) {
+      this.#releasing = undefined
       this.#state = 'unreleased'
       keeper.schedule(this.endsAt)
       throw error

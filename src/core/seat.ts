@@ -151,7 +151,7 @@ export class Seat implements Outcome {
     // If others were known to wait before the grant was, it is one of those who were in line then.
     this.#passLeft--
     this.waiting(waiting)
-    this.#hold = new Hold(claim, { epoch, deadline, turn: 0 }, waiter.request, this.#around, this)
+    this.#hold = new Hold(claim, { epoch, deadline, turn: 0, now: this.#around.clock.now() }, waiter.request, this.#around, this)
     waiter.held(this.#hold)
     this.queued()
   }
@@ -199,7 +199,7 @@ export class Seat implements Outcome {
     this.#passLeft--
     // From here on it is granted, though it may be told a little later.
     next.stop()
-    const successor = hold.passOn(next.request)
+    const successor = hold.passOn(next.request, now)
     this.#hold = successor
     return () => this.#around.breather.run(now, () => next.held(successor))
   }
