@@ -144,11 +144,11 @@ describe('callers of one process', () => {
   it('that are served in memory are found by unlock()', async () => {
     const { manager, callers } = world()
     const a = manager()
-    const waiting = callers(a, 3)
-    for (const { state } of waiting) {
+    for (const caller of callers(a, 3)) {
       await settle()
-      expect(state).toBe('pending')
+      caller.value!.assertHeld()
       await a.unlock('k')
+      expect(() => caller.value!.assertHeld()).toThrow('it was released')
     }
     await settle()
     await expect(a.unlock('k')).rejects.toThrow('is not locked by this manager')
