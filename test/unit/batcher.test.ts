@@ -655,6 +655,21 @@ describe('a release', () => {
     expect(log()).toEqual(['queue: a', 'release: a'])
   })
 
+  it.each(['is answered', 'hangs'])('waits beside another of the same claim, and both are sent when that %s', async (how) => {
+    const { claim, release, sent, clock, log } = world()
+    claim('a')
+    await settle()
+    const twice = [release('a')]
+    await clock.advance(1_000)
+    twice.push(release('a'))
+    if (how === 'is answered') sent[0]!.answer()
+    await clock.advance(4_000)
+    expect(log()).toEqual(['queue: a', 'release: a a'])
+    sent[1]!.answer()
+    await settle()
+    for (const { value } of twice) expect(value).toEqual(RELEASED)
+  })
+
   it('keeps no other waiting meanwhile', async () => {
     const { claim, release, sent, log } = world()
     claim('a')
