@@ -192,7 +192,7 @@ class Lane {
     const leftMs = flight.sentAt + HUNG_MS - this.#clock.now()
     const goOn = () => {
       this.#flights = []
-      this.#flush()
+      this.#flushSoon()
     }
     if (leftMs <= 0) goOn()
     else this.#hung = this.#clock.timer(leftMs, goOn, 'background')

@@ -106,8 +106,10 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   #lateReplies = 0
   #overdueAsks = 0
 
-  constructor(claim: OwnClaim, pursuit: Pursuit, around: Surroundings, outcome: Outcome) {
+  /** `known`: what was in the way before, if those for whom it asks have waited already. */
+  constructor(claim: OwnClaim, pursuit: Pursuit, around: Surroundings, outcome: Outcome, known?: Blocker) {
     this.claim = claim
+    this.#blocker = known
     this.outcome = outcome
     this.#pursuit = pursuit
     this.#around = around

@@ -150,7 +150,12 @@ export class Claims implements SeatSurroundings {
 
   /** Tells everybody first, then frees everything held and queued; a store that does not answer is not waited for long. */
   close(): Promise<void> {
-    return (this.#closing ??= this.#close())
+    if (this.#closing) return this.#closing
+    let closed!: (done: Promise<void>) => void
+    // Before anybody is told: whoever hears of it may ask for more, or close it, too.
+    this.#closing = new Promise((resolve) => (closed = resolve))
+    closed(this.#close())
+    return this.#closing
   }
 
   async #close(): Promise<void> {

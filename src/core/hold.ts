@@ -46,7 +46,8 @@ export interface HoldSurroundings {
 
 /** Whose hold it is: where others may wait for it. */
 export interface HoldSeat {
-  handOver(hold: Hold, now: number): boolean
+  /** Gives it to the next in line, if that may be; the result tells that one of it. */
+  handOver(hold: Hold, now: number): (() => void) | undefined
   /** So many wait for it elsewhere. */
   waiting(others: number): void
   contended(): void
@@ -225,9 +226,12 @@ export class Hold implements Linked<Hold> {
   #handOver(): boolean {
     if (this.#state !== 'held' || !this.seat) return false
     const now = this.#around.clock.now()
-    if (now >= this.endsAt || !this.seat.handOver(this, now)) return false
+    const tellNext = now < this.endsAt ? this.seat.handOver(this, now) : undefined
+    if (!tellNext) return false
+    // It is over before the next hears of it: at no moment can anybody find two who hold.
     this.#end('released')
     this.#emitReleased()
+    tellNext()
     return true
   }
 
@@ -237,7 +241,9 @@ export class Hold implements Linked<Hold> {
     const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1, now }, options, this.#around, this.seat)
     successor.awaitsRenewal = this.awaitsRenewal
     // Else each of a quick succession of holds would ask as if no answer were on its way.
-    if (turn > 0) successor.#renewAt = this.#renewAt
+    if (turn > 0 || this.awaitsRenewal) {
+      successor.#renewAt = Math.min(this.#renewAt, successor.acquiredAt + successor.renewEveryMs)
+    }
     return successor
   }
 
