@@ -1,8 +1,9 @@
 /**
- * Joins the requests of concurrent callers: what is asked for while a request is on its way travels together in the next.
+ * Joins the requests of concurrent callers: what is asked for while requests are on their way travels together in the next.
  *
- * A lane is idle → nothing is on its way: what comes is sent at the end of this turn of the event loop, with all that came in it
- *           busy → what comes is gathered, and sent when the answer is there, or when that takes too long
+ * A lane is idle → nothing is on its way: what comes is sent at once
+ *           busy → a flight is on its way: what comes is gathered, and sent when that has landed, or takes too long. When much has
+ *                  come together it is sent as a second flight, so that the store has work while we read its answers.
  *
  * Renewals have a lane of their own, so that nothing delays them. What may go wrong stays with whom it concerns:
  * - One bad claim never fails its neighbours: if a request as a whole is refused for good, each is asked for alone.
@@ -10,7 +11,7 @@
  * - The order per claim is kept. A release takes back what of its claim is still unsent, and waits for what is on its way: a claim
  *   that comes after its own release would be one that nobody knows of.
  */
-import { answered, asHoldfastError } from './answer.js'
+import { ANSWER_MS, asHoldfastError } from './answer.js'
 import type { Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState } from './backend.js'
 import type { Clock, Timer } from './clock.js'
 import { BackendError, LockNotHeldError } from './errors.js'
@@ -20,8 +21,53 @@ const MOST_CLAIMS = 128
 const MOST_RENEWALS = 1_000
 /** So long a lane waits for an answer before it goes on without it. */
 const HUNG_MS = 20
+/** From so many on it pays to send two flights, one after the other. */
+const WORTH_TWO_FLIGHTS = 16
+const MOST_FLIGHTS = 2
 
 type Send<Item, State> = (items: readonly Item[]) => Promise<readonly State[]>
+
+/** Somebody who asks about one item, and is told its state or why there is none. */
+export interface Call<Item, State> {
+  readonly item: Item
+  answered(state: State): void
+  failed(error: unknown): void
+}
+
+type ClaimFields = { readonly [Field in keyof Claim]: Claim[Field] | undefined } & Omit<Claim, 'type' | 'metadata' | 'place'>
+
+/** A claim of this process: the store sees what it asks for, and we whether an answer is still to come. */
+export class OwnClaim implements Claim {
+  readonly id: string
+  readonly resource: string
+  readonly take: number
+  readonly limit: number
+  readonly ttlMs: number
+  declare readonly type?: string
+  declare readonly metadata?: string
+  declare place?: string
+  /** Its latest request. */
+  #asked: Entry | undefined
+
+  constructor({ id, resource, take, limit, ttlMs, type, metadata, place }: ClaimFields) {
+    this.id = id
+    this.resource = resource
+    this.take = take
+    this.limit = limit
+    this.ttlMs = ttlMs
+    if (type !== undefined) this.type = type
+    if (metadata !== undefined) this.metadata = metadata
+    if (place !== undefined) this.place = place
+  }
+
+  static asked(claim: OwnClaim): Entry | undefined {
+    return claim.#asked
+  }
+
+  static asks(claim: OwnClaim, entry: Entry): void {
+    claim.#asked = entry
+  }
+}
 
 export class Batcher {
   readonly #backend: Backend
@@ -32,8 +78,6 @@ export class Batcher {
   readonly #queue: Send<Claim, ClaimState>
   readonly #leave: Send<Claim, ClaimState>
   readonly #renew: Send<Renewal, RenewState>
-  /** The latest request of each claim, until it is answered. */
-  readonly #asked = new Map<string, Call<Claim, ClaimState>>()
 
   constructor(backend: Backend, clock: Clock) {
     this.#backend = backend
@@ -43,58 +87,64 @@ export class Batcher {
     this.#leave = (claims) => backend.claim(claims, 'leave')
     this.#renew = (renewals) => backend.renew(renewals)
     // Releases go first: they may free what is asked for in the same breath.
-    this.#work = new Lane([this.#release, this.#queue, this.#leave], MOST_CLAIMS, backend, clock, (call) => {
-      const { id } = call.item as Claim
-      if (this.#asked.get(id) === call) this.#asked.delete(id)
-    })
+    this.#work = new Lane([this.#release, this.#queue, this.#leave], MOST_CLAIMS, backend, clock)
     this.#renewals = new Lane([this.#renew], MOST_RENEWALS, backend, clock)
   }
 
-  claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
-    const call = new Call(claim, ifBusy === 'queue' ? this.#queue : this.#leave)
-    this.#asked.set(claim.id, call)
-    return this.#work.add(call)
+  claim(call: Call<OwnClaim, ClaimState>, ifBusy: 'queue' | 'leave'): void {
+    const entry = new Entry(call, ifBusy === 'queue' ? this.#queue : this.#leave)
+    OwnClaim.asks(call.item, entry)
+    this.#work.add(entry)
   }
 
-  release(claim: Claim): Promise<ReleaseState> {
-    const asked = this.#asked.get(claim.id)
-    const release = () => this.#work.add(new Call(claim, this.#release))
-    this.#renewals.takeBack(claim, ({ item }) => (item as Renewal).claim.id === claim.id)
-    if (!asked || this.#work.takeBack(claim, (call) => call === asked)) return release()
-    return answered(asked.answer, this.#clock, this.#backend).then(release, release)
+  release(claim: OwnClaim): Promise<ReleaseState> {
+    return new Promise((resolve, reject) => {
+      const entry = new Entry({ item: claim, answered: resolve, failed: reject }, this.#release)
+      this.#renewals.takeBack(claim, ({ call }) => (call!.item as Renewal).claim.id === claim.id)
+      const asked = OwnClaim.asked(claim)
+      if (!asked?.call || this.#work.takeBack(claim, (one) => one === asked)) this.#work.add(entry)
+      else this.#after(asked, () => this.#work.add(entry))
+    })
   }
 
   renew(renewal: Renewal): Promise<RenewState> {
-    return this.#renewals.add(new Call(renewal, this.#renew))
+    return new Promise((resolve, reject) => {
+      this.#renewals.add(new Entry({ item: renewal, answered: resolve, failed: reject }, this.#renew))
+    })
   }
 
   /** They are gathered already. */
   renewAll(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
     return this.#backend.renew(renewals)
   }
-}
 
-/** One item of a request, and the promise of its state. */
-class Call<Item, State> {
-  readonly item: Item
-  readonly send: Send<Item, State>
-  readonly answer: Promise<State>
-  resolve!: (state: State) => void
-  reject!: (error: unknown) => void
-
-  constructor(item: Item, send: Send<Item, State>) {
-    this.item = item
-    this.send = send
-    this.answer = new Promise((resolve, reject) => {
-      this.resolve = resolve
-      this.reject = reject
-    })
+  /** When it is answered, or overdue. */
+  #after(asked: Entry, task: () => void): void {
+    const overdue = this.#clock.timer(ANSWER_MS, () => asked.whenSettled?.(), 'background')
+    const before = asked.whenSettled
+    asked.whenSettled = () => {
+      asked.whenSettled = undefined
+      overdue.cancel()
+      before?.()
+      task()
+    }
   }
 }
 
-type AnyCall = Call<any, any>
+/** What waits to be sent, or to be answered. */
+class Entry {
+  /** Until it is settled. */
+  call: Call<any, any> | undefined
+  readonly send: Send<any, any>
+  whenSettled: (() => void) | undefined
 
-/** Requests that were sent together. */
+  constructor(call: Call<any, any>, send: Send<any, any>) {
+    this.call = call
+    this.send = send
+  }
+}
+
+/** What was sent together. */
 interface Flight {
   readonly sentAt: number
   unanswered: number
@@ -106,47 +156,50 @@ class Lane {
   readonly #most: number
   readonly #backend: Backend
   readonly #clock: Clock
-  readonly #settled: ((call: AnyCall) => void) | undefined
-  #unsent: AnyCall[] = []
-  /** What the lane waits for. */
-  #flight: Flight | undefined
+  #unsent: Entry[] = []
+  /** What the lane waits for; those that hang are not among them. */
+  #flights: Flight[] = []
   #isDue = false
   #hung: Timer | undefined
 
-  constructor(order: readonly Send<any, any>[], most: number, backend: Backend, clock: Clock, settled?: (call: AnyCall) => void) {
+  constructor(order: readonly Send<any, any>[], most: number, backend: Backend, clock: Clock) {
     this.#order = order
     this.#most = most
     this.#backend = backend
     this.#clock = clock
-    this.#settled = settled
   }
 
-  add<State>(call: Call<any, State>): Promise<State> {
-    this.#unsent.push(call)
-    if (!this.#flight) this.#flushSoon()
-    else if (!this.#isDue && !this.#hung) this.#flushIfItHangs(this.#flight)
-    return call.answer
+  add(entry: Entry): void {
+    this.#unsent.push(entry)
+    if (this.#isDue) return
+    const [flight] = this.#flights
+    if (!flight) this.#flushSoon()
+    else if (this.#unsent.length >= WORTH_TWO_FLIGHTS && this.#flights.length < MOST_FLIGHTS) this.#flushSoon()
+    else if (!this.#hung) this.#flushIfItHangs(flight)
+  }
+
+  /** What is unsent of a claim that is released is not sent any more; whether there was any. */
+  takeBack({ resource }: Claim, isIt: (entry: Entry) => boolean): boolean {
+    const taken = this.#unsent.filter(isIt)
+    if (taken.length === 0) return false
+    this.#unsent = this.#unsent.filter((entry) => !taken.includes(entry))
+    const error = new LockNotHeldError(resource, `"${resource}" was released meanwhile.`)
+    for (const entry of taken) this.#answer(entry, { status: 'failed', error })
+    return true
   }
 
   #flushIfItHangs(flight: Flight): void {
     const leftMs = flight.sentAt + HUNG_MS - this.#clock.now()
-    if (leftMs <= 0) this.#flushSoon()
-    else this.#hung = this.#clock.timer(leftMs, () => this.#flush(), 'background')
-  }
-
-  /** What is unsent of a claim that is released is not sent any more; whether there was any. */
-  takeBack({ resource }: Claim, isIt: (call: AnyCall) => boolean): boolean {
-    const taken = this.#unsent.filter(isIt)
-    if (taken.length === 0) return false
-    this.#unsent = this.#unsent.filter((call) => !taken.includes(call))
-    const error = new LockNotHeldError(resource, `"${resource}" was released meanwhile.`)
-    for (const call of taken) this.#settle(call, { status: 'failed', error })
-    return true
+    const goOn = () => {
+      this.#flights = []
+      this.#flush()
+    }
+    if (leftMs <= 0) goOn()
+    else this.#hung = this.#clock.timer(leftMs, goOn, 'background')
   }
 
   /** When everything has run that the last answers have set going: all that it asks for can travel together. */
   #flushSoon(): void {
-    if (this.#isDue) return
     this.#isDue = true
     process.nextTick(() => this.#flush())
   }
@@ -155,57 +208,68 @@ class Lane {
     this.#isDue = false
     this.#hung?.cancel()
     this.#hung = undefined
-    const calls = this.#unsent
-    if (calls.length === 0) return
+    const entries = this.#unsent
+    if (entries.length === 0) return
     this.#unsent = []
+    const isWorthTwo = entries.length >= WORTH_TWO_FLIGHTS && this.#flights.length === 0
+    const most = isWorthTwo ? Math.ceil(entries.length / 2) : entries.length
+    for (let i = 0; i < entries.length; i += most) this.#depart(isWorthTwo ? entries.slice(i, i + most) : entries)
+  }
+
+  #depart(entries: readonly Entry[]): void {
     const flight = { sentAt: this.#clock.now(), unanswered: 0 }
-    this.#flight = flight
+    this.#flights.push(flight)
     for (const send of this.#order) {
-      const its = calls.every((call) => call.send === send) ? calls : calls.filter((call) => call.send === send)
+      const its = entries.every((entry) => entry.send === send) ? entries : entries.filter((entry) => entry.send === send)
       for (let i = 0; i < its.length; i += this.#most) this.#send(its.length > this.#most ? its.slice(i, i + this.#most) : its, flight)
     }
   }
 
-  #send(calls: readonly AnyCall[], flight: Flight): void {
+  #send(entries: readonly Entry[], flight: Flight): void {
     flight.unanswered++
-    this.#request(calls).then(
+    this.#request(entries).then(
       (states) => {
-        for (let i = 0; i < calls.length; i++) this.#settle(calls[i]!, states[i])
+        for (let i = 0; i < entries.length; i++) this.#answer(entries[i]!, states[i])
         this.#landed(flight)
       },
       (error: unknown) => {
         const isForGood = !(error instanceof BackendError && error.transient)
-        if (isForGood && calls.length > 1) {
-          for (const call of calls) this.#send([call], flight)
-        } else {
-          for (const call of calls) this.#fail(call, error)
-        }
+        if (isForGood && entries.length > 1) for (const entry of entries) this.#send([entry], flight)
+        else for (const entry of entries) this.#fail(entry, error)
         this.#landed(flight)
       },
     )
   }
 
-  #request(calls: readonly AnyCall[]): Promise<readonly unknown[]> {
+  #request(entries: readonly Entry[]): Promise<readonly unknown[]> {
     try {
-      return calls[0]!.send(calls.map(({ item }) => item))
+      return entries[0]!.send(entries.map(({ call }) => call!.item as unknown))
     } catch (error) {
       return Promise.reject(asHoldfastError(error, this.#backend))
     }
   }
 
   #landed(flight: Flight): void {
-    if (--flight.unanswered > 0 || this.#flight !== flight) return
-    this.#flight = undefined
-    if (this.#unsent.length > 0) this.#flushSoon()
+    if (--flight.unanswered > 0) return
+    const at = this.#flights.indexOf(flight)
+    if (at < 0) return
+    this.#flights.splice(at, 1)
+    if (this.#unsent.length > 0 && !this.#isDue) this.#flushSoon()
   }
 
-  #settle(call: AnyCall, state: unknown): void {
-    this.#settled?.(call)
-    call.resolve(state)
+  #answer(entry: Entry, state: unknown): void {
+    this.#settle(entry).answered(state)
   }
 
-  #fail(call: AnyCall, error: unknown): void {
-    this.#settled?.(call)
-    call.reject(error)
+  #fail(entry: Entry, error: unknown): void {
+    this.#settle(entry).failed(error)
+  }
+
+  /** Its claim may live long: it must not hold on to whoever has asked. */
+  #settle(entry: Entry): Call<any, any> {
+    const { call } = entry
+    entry.call = undefined
+    entry.whenSettled?.()
+    return call!
   }
 }

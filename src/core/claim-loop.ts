@@ -14,8 +14,8 @@
  * Leaving by any other way than `held` withdraws the claim behind everybody's back.
  */
 import { ANSWER_MS, asHoldfastError, noAnswer } from './answer.js'
-import type { Backend, Blocker, Claim, ClaimState } from './backend.js'
-import type { Batcher } from './batcher.js'
+import type { Backend, Blocker, ClaimState } from './backend.js'
+import type { Batcher, Call, OwnClaim } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
 import { deadlineOf, isTooShort, marginMs } from './deadline.js'
 import { BackendError, type HoldfastError } from './errors.js'
@@ -29,7 +29,7 @@ export interface Pursuit {
 }
 
 export interface Grant {
-  readonly claim: Claim
+  readonly claim: OwnClaim
   readonly epoch: bigint
   readonly deadline: number
   /** How many wait behind it. */
@@ -50,11 +50,11 @@ export interface Surroundings {
   /** The store could not be asked; it will be asked again. */
   failed(loop: ClaimLoop, error: HoldfastError): void
   /** A fresh claim in the same place, for one that cannot be used any more. */
-  another(loop: ClaimLoop): Claim
+  another(loop: ClaimLoop): OwnClaim
   /** The loop is over; called once, before the outcome. */
   done(loop: ClaimLoop): void
   /** Frees the claim in the background. */
-  withdraw(claim: Claim, ttlMs?: number): void
+  withdraw(claim: OwnClaim, ttlMs?: number): void
 }
 
 /** Told at the very moment, so that nothing can come between the end of the wait and what follows from it. */
@@ -81,7 +81,7 @@ const OUT_OF_TOUCH_MS = 1_000
 const MAX_LATE_REPLIES = 3
 
 export class ClaimLoop implements Linked<ClaimLoop> {
-  claim: Claim
+  claim: OwnClaim
   readonly outcome: Outcome
   ahead: ClaimLoop | undefined
   behind: ClaimLoop | undefined
@@ -90,7 +90,8 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   readonly #startedAt: number
   #state: 'asking' | 'queued' | 'backing' | 'done' = 'asking'
   #timer: Timer | undefined
-  #unanswered: Promise<unknown> | undefined
+  /** What is not answered yet. */
+  #asked: Call<OwnClaim, ClaimState> | undefined
   /** Something happened while a request was on its way: its reply may be older than that. */
   #lookAgain = false
   #blocker: Blocker | undefined
@@ -105,7 +106,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   #lateReplies = 0
   #overdueAsks = 0
 
-  constructor(claim: Claim, pursuit: Pursuit, around: Surroundings, outcome: Outcome) {
+  constructor(claim: OwnClaim, pursuit: Pursuit, around: Surroundings, outcome: Outcome) {
     this.claim = claim
     this.outcome = outcome
     this.#pursuit = pursuit
@@ -143,7 +144,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   /** What to tell somebody whose time to wait is over. Not to know is not the same as to be refused. */
   verdict(waitedMs: number): Blocker | HoldfastError {
     const { backend, clock } = this.#around
-    const isOutOfTouch = this.#error !== undefined || (this.#unanswered !== undefined && clock.now() - this.#askedAt > OUT_OF_TOUCH_MS)
+    const isOutOfTouch = this.#error !== undefined || (this.#asked !== undefined && clock.now() - this.#askedAt > OUT_OF_TOUCH_MS)
     // What was known before an outage is no answer either.
     return this.#blocker === undefined || isOutOfTouch ? (this.#error ?? noAnswer(backend, waitedMs)) : this.#blocker
   }
@@ -163,20 +164,22 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     // Ever more patient, so that requests do not pile up behind one that hangs.
     this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
     const { claim } = this
-    const request = batcher.claim(claim, this.#pursuit.ifBusy).then(
-      (state) => {
-        if (this.#unanswered === request) this.#unanswered = undefined
+    const asked: Call<OwnClaim, ClaimState> = {
+      item: claim,
+      answered: (state) => {
+        if (this.#asked === asked) this.#asked = undefined
         if (claim === this.claim) this.#heard(state, sentAt)
         else this.#heardTooLate(claim, state, undefined)
       },
-      (error: unknown) => {
+      failed: (error) => {
         // Of one that was given up as overdue, no more need be said.
-        if (this.#unanswered !== request) return
-        this.#unanswered = undefined
+        if (this.#asked !== asked) return
+        this.#asked = undefined
         if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend))
       },
-    )
-    this.#unanswered = request
+    }
+    this.#asked = asked
+    batcher.claim(asked, this.#pursuit.ifBusy)
   }
 
   /**
@@ -239,7 +242,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
    * Nobody waits for this any more. If the request was carried out even later than that, the claim holds or waits anew and nobody
    * knows. What it held before is left alone: it may be another process's by now.
    */
-  #heardTooLate(claim: Claim, state: ClaimState, heldEpoch: bigint | undefined): void {
+  #heardTooLate(claim: OwnClaim, state: ClaimState, heldEpoch: bigint | undefined): void {
     const holds = state.status === 'held' && (heldEpoch === undefined || state.epoch > heldEpoch)
     // Waiting behind the very grant that it had itself: that was given away, and taken up as another claim.
     const waits = state.status === 'queued' && (heldEpoch === undefined || (state.holder?.epoch ?? 0n) >= heldEpoch)

@@ -15,13 +15,14 @@
  * goes on, with another hold.
  */
 import { answered } from './answer.js'
-import { EXACT_WITHIN_MS, type Backend, type Claim } from './backend.js'
-import type { Batcher } from './batcher.js'
+import { EXACT_WITHIN_MS, type Backend } from './backend.js'
+import type { Batcher, OwnClaim } from './batcher.js'
 import type { Clock } from './clock.js'
 import { deadlineOf } from './deadline.js'
 import { LockNotHeldError, ManagerClosedError, OwnershipLostError, type HoldfastError } from './errors.js'
 import type { Events } from './events.js'
 import type { Keeper } from './keeper.js'
+import type { Linked } from './line.js'
 
 export interface HoldTerms {
   readonly autoRenew: boolean
@@ -38,7 +39,8 @@ export interface HoldSurroundings {
   readonly clock: Clock
   readonly events: Events
   readonly keeper: Keeper
-  withdraw(claim: Claim, ttlMs?: number): void
+  withdraw(claim: OwnClaim, ttlMs?: number): void
+  began(hold: Hold): void
   ended(hold: Hold): void
 }
 
@@ -62,8 +64,12 @@ export function fenceOf(epoch: bigint, turn = 0): bigint {
   return epoch * BigInt(TURNS) + BigInt(turn)
 }
 
-export class Hold {
-  readonly claim: Claim
+export class Hold implements Linked<Hold> {
+  ahead: Hold | undefined
+  behind: Hold | undefined
+  /** Who works under it. */
+  holder: object | undefined
+  readonly claim: OwnClaim
   readonly epoch: bigint
   readonly turn: number
   readonly acquiredAt: number
@@ -85,7 +91,7 @@ export class Hold {
   #onEnd: Set<(reason: HoldfastError) => void> | undefined
 
   constructor(
-    claim: Claim,
+    claim: OwnClaim,
     { epoch, deadline, turn, now }: { readonly epoch: bigint; readonly deadline: number; readonly turn: number; readonly now: number },
     options: HoldTerms,
     around: HoldSurroundings,
@@ -101,7 +107,7 @@ export class Hold {
     this.#ttlMs = claim.ttlMs
     this.#deadline = deadline
     this.#renewAt = options.autoRenew ? this.#heardAt + this.renewEveryMs : Infinity
-    around.keeper.add(this)
+    around.began(this)
   }
 
   get fence(): bigint {
@@ -203,7 +209,6 @@ export class Hold {
 
   #end(state: 'released' | 'lost' | 'transferred'): void {
     this.#state = state
-    this.#around.keeper.remove(this)
     this.#around.ended(this)
   }
 
@@ -236,32 +241,23 @@ export class Hold {
     return successor
   }
 
-  async #giveBack(): Promise<boolean> {
-    if (this.#releasing) {
-      // Whoever comes second finds it released; if the first failed, it is the second's turn to try.
-      const released = await this.#releasing.then(
-        () => true,
-        () => false,
-      )
-      return released ? false : this.release()
-    }
+  #giveBack(): Promise<boolean> {
+    // Whoever comes second finds it released; if the first failed, it is the second's turn to try.
+    if (this.#releasing) return this.#releasing.then(() => false, () => this.release())
     const isRetry = this.#state === 'unreleased'
-    if (!isRetry && !this.isHeld) return false
+    if (!isRetry && !this.isHeld) return Promise.resolve(false)
     this.#state = 'releasing'
     this.#renewAt = Infinity
     this.#releasing = this.#release(isRetry)
     this.seat?.ended(this)
-    try {
-      return await this.#releasing
-    } finally {
-      this.#releasing = undefined
-    }
+    return this.#releasing
   }
 
   async #release(isRetry: boolean): Promise<boolean> {
     const { backend, batcher, clock, keeper } = this.#around
     try {
       const state = await answered(batcher.release(this.claim), clock, backend)
+      this.#releasing = undefined
       if (state.status === 'failed') throw state.error
       // It was certainly ours when a release was first sent; one that failed may have released it.
       const ours = state.status !== 'not-held' || isRetry
@@ -273,6 +269,7 @@ export class Hold {
       }
       return ours
     } catch (error) {
+      this.#releasing = undefined
       this.#state = 'unreleased'
       keeper.schedule(this.endsAt)
       throw error

@@ -5,11 +5,12 @@
  */
 import { asHoldfastError, noAnswer } from './answer.js'
 import type { Backend, RenewState } from './backend.js'
-import type { Batcher } from './batcher.js'
+import type { Batcher, OwnClaim } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
 import type { HoldfastError } from './errors.js'
 import type { Events } from './events.js'
 import type { Hold } from './hold.js'
+import { Line } from './line.js'
 
 const MAX_BATCH = 1_000
 const MIN_RETRY_MS = 20
@@ -19,33 +20,32 @@ export class Keeper {
   readonly #batcher: Batcher
   readonly #clock: Clock
   readonly #events: Events
-  readonly #holds = new Map<string, Hold>()
+  /** The hold that has the claim now. */
+  readonly #holdOf: (claim: OwnClaim) => Hold | undefined
+  readonly #holds = new Line<Hold>()
   #timer: Timer | undefined
   #timerAt = Infinity
 
-  constructor(backend: Backend, batcher: Batcher, clock: Clock, events: Events) {
+  constructor(backend: Backend, batcher: Batcher, clock: Clock, events: Events, holdOf: (claim: OwnClaim) => Hold | undefined) {
     this.#backend = backend
+    this.#holdOf = holdOf
     this.#batcher = batcher
     this.#clock = clock
     this.#events = events
   }
 
-  get(claimId: string): Hold | undefined {
-    return this.#holds.get(claimId)
-  }
-
   all(): readonly Hold[] {
-    return [...this.#holds.values()]
+    return [...this.#holds]
   }
 
   add(hold: Hold): void {
-    this.#holds.set(hold.claim.id, hold)
+    this.#holds.join(hold)
     this.schedule(hold.dueAt())
   }
 
   /** The timer is left alone: it finds out by itself that there is less to do. */
   remove(hold: Hold): void {
-    if (this.#holds.get(hold.claim.id) === hold) this.#holds.delete(hold.claim.id)
+    this.#holds.leave(hold)
   }
 
   /** Makes sure that the keeper looks at `at`. */
@@ -66,7 +66,7 @@ export class Keeper {
     const now = this.#clock.now()
     const due: Hold[] = []
     let next = Infinity
-    for (const hold of this.#holds.values()) {
+    for (const hold of this.#holds) {
       hold.look()
       if (hold.isKept && hold.isDue(now)) {
         if (hold.awaitsRenewal) this.#failed(hold, now, noAnswer(this.#backend, Math.round(hold.renewEveryMs)))
@@ -84,7 +84,7 @@ export class Keeper {
     const terms = holds.map((hold) => hold.terms)
     const answer = (stateOf: (i: number) => RenewState) => {
       // By now another hold may have the claim.
-      renewals.forEach(({ claim }, i) => this.#renewed(this.#holds.get(claim.id), stateOf(i), sentAt, terms[i]!))
+      renewals.forEach(({ claim }, i) => this.#renewed(this.#holdOf(claim), stateOf(i), sentAt, terms[i]!))
     }
     this.#batcher.renewAll(renewals).then(
       (states) => answer((i) => states[i]!),

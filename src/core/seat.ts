@@ -17,7 +17,7 @@
  * The turn also ends when the fences of the claim's epoch are used up, or its TTL has run down. If nobody else waits, the fresh
  * claim holds at once.
  */
-import type { Blocker, Claim } from './backend.js'
+import type { Blocker } from './backend.js'
 import type { Breather } from './breather.js'
 import type { Clock } from './clock.js'
 import { ClaimLoop, type Grant, type Outcome, type Surroundings } from './claim-loop.js'
@@ -26,6 +26,7 @@ import type { Events } from './events.js'
 import { Hold, TURNS, type HoldSurroundings } from './hold.js'
 import { Line } from './line.js'
 import type { ClaimRequest, Waiter } from './waiter.js'
+import type { OwnClaim } from './batcher.js'
 
 export interface Slots {
   readonly take: number
@@ -38,7 +39,7 @@ export interface SeatSurroundings extends Surroundings, HoldSurroundings {
   readonly clock: Clock
   readonly events: Events
   readonly breather: Breather
-  newClaim(seat: Seat): Claim
+  newClaim(seat: Seat): OwnClaim
   /** A claim of the seat's is on its way. */
   pursues(loop: ClaimLoop): void
   vacant(seat: Seat): void
