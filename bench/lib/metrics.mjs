@@ -1,4 +1,4 @@
-/** How numbers are named and written; `better` says which way is up, and a chart shows `full` if there is more to say. */
+/** How numbers are named (`full` in a chart, where there is room) and written, and which way is better. */
 export const METRICS = {
   opsPerS: { name: 'ops/s', better: 'more', write: count },
   handOffsPerS: { name: 'hand-offs/s', better: 'more', write: count },
