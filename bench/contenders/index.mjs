@@ -43,7 +43,7 @@ const ALL = [
   { id: 'node-redis', ...NODE_REDIS },
 
   { id: 'redlock', ...REDLOCK, renews: true },
-  { id: 'redlock pipelined', ...REDLOCK, ...sending() },
+  { id: 'redlock pipelined', ...REDLOCK, quick: false, ...sending() },
   { id: 'redlock tuned', ...REDLOCK, ...waiting({ redlock: PATIENT }) },
 
   { id: 'sesamecare', ...SESAMECARE, renews: true },
@@ -66,7 +66,7 @@ const ALL = [
 
   { id: 'verrou', ...VERROU },
   { id: 'verrou pipelined', ...VERROU, quick: false, ...sending() },
-  { id: 'verrou tuned', ...VERROU, ...waiting({ verrou: { retry: { delay: POLL_MS } } }) },
+  { id: 'verrou tuned', ...VERROU, quick: false, ...waiting({ verrou: { retry: { delay: POLL_MS } } }) },
 
   { id: 'async-mutex', role: 'local', file: 'async-mutex' }
 ]

@@ -14,6 +14,8 @@ import { withRedis } from './server.mjs'
 import { othersCpu, summarise } from './summary.mjs'
 import { installedVersions } from './versions.mjs'
 
+const TOO_BUSY = 0.1
+
 export async function bench(folder, workloads, { rounds, json, docs }) {
   const results = await withRedis(folder, async (server) => ({
     takenAt: new Date().toISOString(),
@@ -26,6 +28,7 @@ export async function bench(folder, workloads, { rounds, json, docs }) {
   results.othersCpu = othersCpu(results.workloads)
   console.log(`\n## must show\n\n${mustTable(results.musts)}\n`)
   if (results.othersCpu) console.error(`other processes used ${percent(results.othersCpu)} of the machine meanwhile`)
+  if (results.othersCpu?.median > TOO_BUSY) console.error('that is too much: do not rely on what depends on time')
   mkdirSync(dirname(json), { recursive: true })
   writeFileSync(json, `${JSON.stringify(results, null, 1)}\n`)
   console.error(`written: ${json}`)

@@ -36,13 +36,13 @@ export function chart({ title, contenders, primary, chart: metric = primary }) {
   const rows = all.filter(({ value }) => value?.median > 0)
   const scale = scaleOf(rows.map(({ value }) => value))
   const height = TOP + all.length * ROW + BOTTOM
-  const { name, better } = METRICS[metric]
+  const { name, full = name, better } = METRICS[metric]
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" role="img">`,
     `<title>${escape(title)}</title>`,
     `<style>${STYLE}\n</style>`,
     `<text class="title" x="8" y="22">${escape(title)}</text>`,
-    note(`${name}, ${better} is better`, 8, 40, 'start'),
+    note(`${full}; ${better} is better`, 8, 40, 'start'),
     ...scale.ticks.map((tick) => line('grid', scale.x(tick), TOP - 6, scale.x(tick), TOP + all.length * ROW)),
     ...all.map((row, index) => bar(row, index, scale, metric)),
     ...scale.ticks.map((tick) => note(write(metric, tick), scale.x(tick), TOP + all.length * ROW + 14, 'middle')),

@@ -1,4 +1,4 @@
-/** How numbers are named and written. `better` says which way is up. */
+/** How numbers are named (`full` in a chart, where there is room) and written, and which way is better. */
 export const METRICS = {
   opsPerS: { name: 'ops/s', better: 'more', write: count },
   handOffsPerS: { name: 'hand-offs/s', better: 'more', write: count },
@@ -6,7 +6,7 @@ export const METRICS = {
   waitP99Ms: { name: 'p99', better: 'less', write: time },
   waitMaxMs: { name: 'max', better: 'less', write: time },
   cycleP50Ms: { name: 'lock+unlock p50', better: 'less', write: time },
-  gapMs: { name: 'gap', better: 'less', write: time },
+  gapMs: { name: 'gap', full: 'gap per hand-off', better: 'less', write: time },
   jain: { name: 'Jain', better: 'more', write: (number) => number.toFixed(3) },
   requestsPerOp: { name: 'requests/op', better: 'less', write: short },
   scriptsPerOp: { name: 'scripts/op', better: 'less', write: short },
@@ -15,7 +15,7 @@ export const METRICS = {
   serverCpuUsPerOp: { name: 'server CPU/op', better: 'less', write: (us) => time(us / 1000) },
   timerLateMs: { name: 'timers late', better: 'less', write: time },
   failures: { name: 'gave up', better: 'less', write: count },
-  renewalRequests: { name: 'requests', better: 'less', write: count },
+  renewalRequests: { name: 'requests', full: 'requests to renew them', better: 'less', write: count },
   renewalCommands: { name: 'commands', better: 'less', write: count },
   clientCpuMs: { name: 'client CPU', better: 'less', write: time },
   serverCpuMs: { name: 'server CPU', better: 'less', write: time },
@@ -28,9 +28,10 @@ export const METRICS = {
 
 for (const size of [100, 1_000, 10_000, 100_000]) {
   const name = size.toLocaleString('en')
-  METRICS[`costUsAt${size}`] = { name, better: 'less', write: (us) => time(us / 1000) }
+  const full = `a lock and its unlock, beside ${name} others`
+  METRICS[`costUsAt${size}`] = { name, full, better: 'less', write: (us) => time(us / 1000) }
   METRICS[`cpuUsAt${size}`] = { name: `CPU at ${name}`, better: 'less', write: (us) => time(us / 1000) }
-  METRICS[`drainPerSAt${size}`] = { name, better: 'more', write: perSecond }
+  METRICS[`drainPerSAt${size}`] = { name, full: `hand-overs to ${name} waiters`, better: 'more', write: perSecond }
 }
 
 export const write = (metric, number) => (number === undefined ? '–' : METRICS[metric].write(number))

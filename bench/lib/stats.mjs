@@ -1,6 +1,6 @@
 export const sum = (numbers) => numbers.reduce((a, b) => a + b, 0)
 
-export function median(numbers) {
+function median(numbers) {
   const sorted = numbers.filter((number) => Number.isFinite(number)).sort((a, b) => a - b)
   const middle = sorted.length >> 1
   if (sorted.length === 0) return undefined

@@ -7,10 +7,16 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 
+interface Summary {
+  readonly metrics: Record<string, { readonly median: number }>
+  readonly trouble?: string
+  readonly overlaps: number
+}
+
 interface Workload {
   readonly id: string
   readonly primary: string
-  readonly contenders: Record<string, { metrics: Record<string, { median: number }>; trouble?: string; overlaps: number }>
+  readonly contenders: Record<string, Summary>
 }
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -21,7 +27,7 @@ let output = ''
 
 beforeAll(async () => {
   const child = spawn(process.execPath, ['bench/run.mjs', '--smoke', '--json', json], { cwd: root })
-  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => (output += text))
+  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (said) => (output += said))
   const [exitCode] = (await once(child, 'close')) as [number | null]
   code = exitCode
 })
