@@ -60,6 +60,12 @@ export class OwnClaim implements Claim {
     if (place !== undefined) this.place = place
   }
 
+  /** The same wish, by another name. */
+  as(id: string): OwnClaim {
+    const { resource, take, limit, ttlMs, type, metadata, place } = this
+    return new OwnClaim({ id, resource, take, limit, ttlMs, type, metadata, place })
+  }
+
   static asked(claim: OwnClaim): Entry | undefined {
     return claim.#asked
   }

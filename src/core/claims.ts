@@ -112,7 +112,7 @@ export class Claims implements SeatSurroundings {
     const deadline = deadlineOf(sentAt, claim.ttlMs)
     if (state.status === 'revoked' || this.clock.now() >= deadline || this.#closing) {
       // It is ours by now, or nobody's, and nobody will use it.
-      this.withdraw(state.status === 'revoked' ? new OwnClaim({ ...claim, id: given.id }) : claim)
+      this.withdraw(state.status === 'revoked' ? claim.as(given.id) : claim)
       this.assertOpen()
       throw new OwnershipLostError(claim.resource, 'it ended while it was being adopted')
     }
@@ -241,7 +241,7 @@ export class Claims implements SeatSurroundings {
   }
 
   another({ claim }: ClaimLoop): OwnClaim {
-    return new OwnClaim({ ...claim, id: newId() })
+    return claim.as(newId())
   }
 
   done(loop: ClaimLoop): void {
