@@ -353,18 +353,23 @@ export class Hold implements Linked<Hold> {
     if (this.#options.autoRenew) this.#renewAt = Math.min(this.#renewAt, at)
   }
 
-  renewed(sentAt: number, terms: number, waiting: number): void {
-    this.seat?.waiting(waiting)
+  renewed(sentAt: number, terms: number, waiting: number | undefined): void {
+    if (waiting !== undefined) this.seat?.waiting(waiting)
     if (terms !== this.#terms) return
     this.#deadline = Math.max(this.#deadline, deadlineOf(sentAt, this.#ttlMs))
     if (this.#options.autoRenew) this.#renewAt = sentAt + this.renewEveryMs
     this.#around.keeper.schedule(this.dueAt())
   }
 
+  /** It is handed over in memory, as long as nobody waits elsewhere. */
+  get isPassedOn(): boolean {
+    return this.turn > 0 && this.seat !== undefined
+  }
+
   get renewEveryMs(): number {
     const { renewEveryMs } = this.#options
     const everyMs = renewEveryMs !== undefined && renewEveryMs < this.#ttlMs ? renewEveryMs : this.#ttlMs / 3
-    return this.turn > 0 && this.seat ? Math.min(everyMs, LOOK_EVERY_MS) : everyMs
+    return this.isPassedOn ? Math.min(everyMs, LOOK_EVERY_MS) : everyMs
   }
 
   #heldMs(): number {

@@ -80,7 +80,7 @@ export class Keeper {
   }
 
   #renew(holds: readonly Hold[], sentAt: number): void {
-    const renewals = holds.map((hold) => ({ claim: hold.claim, ttlMs: hold.ttlMs, exact: false }))
+    const renewals = holds.map(({ claim, ttlMs, isPassedOn }) => ({ claim, ttlMs, exact: false, counting: isPassedOn }))
     const terms = holds.map((hold) => hold.terms)
     const answer = (stateOf: (i: number) => RenewState) => {
       // By now another hold may have the claim.

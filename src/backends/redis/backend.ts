@@ -37,6 +37,7 @@ const scripts = {
   release: new Script(lua.release),
   revoke: new Script(lua.revoke),
   inspect: new Script(lua.inspect),
+  keep: new Script(lua.keep),
   lone: new Script(lua.lone),
 }
 
@@ -132,12 +133,12 @@ export class RedisBackend implements Backend {
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
     const slot = this.#keys.slotOf(resource)
-    const [, , [held]] = await this.#run(scripts.inspect, 1, this.#words(slot, [{ resource }]))
+    const [, , [held]] = await this.#run(scripts.inspect, keysFor([resource]), this.#words(slot, [{ resource }]))
     throwIfFailed(held!)
     let [seen] = held as [string]
     if (seen === '') return 'free'
     for (;;) {
-      const [, , [item]] = await this.#run(scripts.revoke, 1, [...this.#words(slot, [{ resource }]), when, seen])
+      const [, , [item]] = await this.#run(scripts.revoke, keysFor([resource]), [...this.#words(slot, [{ resource }]), when, seen])
       throwIfFailed(item!)
       const [state, current] = item as readonly unknown[] as [RevokeState | 'changed', string]
       if (state !== 'changed') return state
@@ -212,10 +213,10 @@ export class RedisBackend implements Backend {
   async #claim(slot: number, claims: readonly Claim[], ifBusy: 'hearing' | 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const words = this.#words(slot, claims)
     words.push(ifBusy)
-    for (const claim of claims) words.push(claim.id, String(claim.ttlMs), claim.place ?? '', aboutOf(claim))
+    for (const claim of claims) words.push(wordOf(claim, claim.place ?? ''))
     const sentAt = this.#scope.clock.now()
     const disconnects = this.#disconnects
-    const [serverMs, node, items] = await this.#run(scripts.claim, claims.length, words)
+    const [serverMs, node, items] = await this.#run(scripts.claim, keysFor(claims), words)
     // One that is alone and free has the server's time for an epoch.
     this.#note(slot, node, sentAt, Number.isNaN(serverMs) ? Math.floor(Number(items[0]) / 1_000) : serverMs)
     const states = items.map((item, i) => this.#claimState(item, claims[i]!, slot, node, serverMs))
@@ -234,7 +235,27 @@ export class RedisBackend implements Backend {
     return states.map((state) => (isRefused(state) ? queued.next().value! : state))
   }
 
-  async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+  async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly (RenewState | Failed)[]> {
+    const plain = renewals.filter(isPlain)
+    if (plain.length === renewals.length) return this.#keep(slot, renewals)
+    if (plain.length === 0) return this.#renewInFull(slot, renewals)
+    const others = renewals.filter((renewal) => !isPlain(renewal))
+    const [kept, rest] = (await Promise.all([this.#keep(slot, plain), this.#renewInFull(slot, others)])).map((states) => states.values())
+    return renewals.map((renewal) => (isPlain(renewal) ? kept : rest)!.next().value!)
+  }
+
+  /** Most are about nothing but the lock's own key. */
+  async #keep(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+    const words = renewals.map(({ claim }) => this.#keys.lockOf(claim.resource))
+    words.push(this.#scope.owner, this.#client.isCluster ? '@' : '')
+    for (const { claim, ttlMs } of renewals) words.push(`${claim.id} ${ttlMs}`)
+    const sentAt = this.#scope.clock.now()
+    const [serverMs, node, states] = await this.#run(scripts.keep, renewals.length, words)
+    this.#note(slot, node, sentAt, serverMs)
+    return Array.from(states as unknown as string, (state) => KEPT[state]!)
+  }
+
+  async #renewInFull(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
     const sentAt = this.#scope.clock.now()
     const node = this.#nodes.get(slot)
     const serverNow = node === undefined ? undefined : this.#serverClocks.at(node).atMost(sentAt)
@@ -244,36 +265,39 @@ export class RedisBackend implements Backend {
       words.push(claim.id, String(ttlMs), shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '')
     }
     try {
-      const [serverMs, answering, items] = await this.#run(scripts.renew, renewals.length, words)
+      const [serverMs, answering, items] = await this.#run(scripts.renew, keysFor(renewals), words)
       this.#note(slot, answering, sentAt, serverMs)
       return items.map((item) => this.#renewState(item, slot))
     } catch (error) {
       if (!isMigrating(error)) throw error
-      const alone = async ({ claim, ttlMs, from }: Renewal) =>
-        from === undefined ? this.#renewState(await this.#runAlone('renew', claim, ttlMs), slot) : failed(error as HoldfastError)
+      const alone = async (renewal: Renewal) =>
+        renewal.from === undefined ? (await this.#keep(slot, [renewal]))[0]! : failed(error as HoldfastError)
       return Promise.all(renewals.map(alone))
     }
   }
 
   async #release(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     const words = this.#words(slot, claims)
-    for (const claim of claims) words.push(claim.id, String(claim.ttlMs), aboutOf(claim))
+    for (const claim of claims) words.push(wordOf(claim))
     const disconnects = this.#disconnects
     try {
-      const [, , items] = await this.#run(scripts.release, claims.length, words)
+      const [, , items] = await this.#run(scripts.release, keysFor(claims), words)
       // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
       const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
       return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
     } catch (error) {
       if (!isMigrating(error)) throw error
-      const items = await Promise.all(claims.map((claim) => this.#runAlone('release', claim, claim.ttlMs)))
-      // What is not held may wait, in a queue that cannot be reached now.
-      return items.map((item) => (codeOf(item) === 1 ? { status: 'released' } : failed(error as HoldfastError)))
+      const alone = async ({ resource, id }: Claim) => {
+        const [, , [item]] = await this.#run(scripts.lone, 1, [this.#keys.lockOf(resource), id])
+        // What is not held may wait, in a queue that cannot be reached now.
+        return codeOf(item!) === 1 ? ({ status: 'released' } as const) : failed(error as HoldfastError)
+      }
+      return Promise.all(claims.map(alone))
     }
   }
 
   async #inspect(slot: number, resources: readonly Named[]): Promise<readonly (ResourceState | undefined)[]> {
-    const [serverMs, , items] = await this.#run(scripts.inspect, resources.length, this.#words(slot, resources))
+    const [serverMs, , items] = await this.#run(scripts.inspect, keysFor(resources), this.#words(slot, resources))
     return items.map((item, i) => {
       if (failure(item)) return undefined
       const [value, pttl, about, members] = item as [string, number, string, string[]]
@@ -282,11 +306,11 @@ export class RedisBackend implements Backend {
     })
   }
 
-  #run(script: Script, count: number, words: readonly string[]): Promise<Reply> {
+  #run(script: Script, numberOfKeys: number, words: readonly string[]): Promise<Reply> {
     if (this.#isClosed) return Promise.reject(new ConnectorError('This Redis backend is closed.'))
     // Whoever did not come by connect() should hear of a store that evicts locks, too.
     if (!this.#isChecked) this.ready().catch(() => {})
-    return script.run(this.#client, 1 + 4 * count, words)
+    return script.run(this.#client, numberOfKeys, words)
   }
 
   /** What every script begins with: its keys, and the arguments that are the same for all items. */
@@ -298,12 +322,6 @@ export class RedisBackend implements Backend {
     }
     words.push(this.#scope.owner, String(this.#highestEpochs.get(slot) ?? 0n), this.#keys.wake)
     return words
-  }
-
-  async #runAlone(step: 'renew' | 'release', claim: Claim, ttlMs: number): Promise<Item> {
-    const words = [this.#keys.of(claim.resource)[0], step, claim.id, this.#scope.owner, String(ttlMs)]
-    const [, , items] = await scripts.lone.run(this.#client, 1, words)
-    return items[0]!
   }
 
   async #ask<T>(question: () => Promise<T>): Promise<T> {
@@ -395,6 +413,30 @@ function resourceOf({ resource }: Named): string {
 
 function failed(error: HoldfastError): Failed {
   return { status: 'failed', error }
+}
+
+/** The fence's, and four for each item. */
+function keysFor(items: readonly unknown[]): number {
+  return 1 + 4 * items.length
+}
+
+/** What a script has to know of a claim, in one text: each word on its own takes longer than to put them together. */
+function wordOf(claim: Claim, place?: string): string {
+  const about = aboutOf(claim)
+  const word = `${claim.id} ${claim.ttlMs}`
+  if (about === '' && !place) return word
+  return place === undefined ? `${word} ${about}` : `${word} ${place} ${about}`
+}
+
+/** Nothing but that the lock is to stay what it is for a while longer. */
+function isPlain({ claim, exact, from, counting }: Renewal): boolean {
+  return !exact && !counting && from === undefined && claim.type === undefined && claim.metadata === undefined
+}
+
+const KEPT: Readonly<Record<string, RenewState>> = {
+  0: { status: 'lost' },
+  1: { status: 'held', waiting: undefined },
+  2: { status: 'revoked' },
 }
 
 function throwIfFailed(item: Item): void {
