@@ -13,7 +13,7 @@
  * known, a place that was passed over. A grant is accepted in every state but `done`: a push can overtake the reply.
  * Leaving by any other way than `held` withdraws the claim behind everybody's back.
  */
-import { ANSWER_MS, asHoldfastError, noAnswer } from './answer.js'
+import { ANSWER_MS, asHoldfastError, noAnswer, type Answers, type Unanswered } from './answer.js'
 import type { Backend, Blocker, ClaimState } from './backend.js'
 import type { Batcher, Call, OwnClaim } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
@@ -39,6 +39,7 @@ export interface Grant {
 /** What a loop needs from the process around it. */
 export interface Surroundings {
   readonly backend: Backend
+  readonly answers: Answers
   readonly batcher: Batcher
   readonly clock: Clock
   /** The claim got its place in the store's queue; called once. */
@@ -90,6 +91,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   readonly #startedAt: number
   #state: 'asking' | 'queued' | 'backing' | 'done' = 'asking'
   #timer: Timer | undefined
+  #unanswered: Unanswered | undefined
   /** What is not answered yet. */
   #asked: Call<OwnClaim, ClaimState> | undefined
   /** Something happened while a request was on its way: its reply may be older than that. */
@@ -163,8 +165,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     const sentAt = clock.now()
     this.#askedAt = sentAt
     this.#around.asks(this)
-    // Ever more patient, so that requests do not pile up behind one that hangs.
-    this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
+    this.#expectAnswer()
     const { claim } = this
     const asked: Call<OwnClaim, ClaimState> = {
       item: claim,
@@ -182,6 +183,14 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     }
     this.#asked = asked
     batcher.claim(asked, this.#pursuit.ifBusy)
+  }
+
+  #expectAnswer(): void {
+    this.#stopTimer()
+    const overdue = () => this.#overdue()
+    if (this.#overdueAsks === 0) this.#unanswered = this.#around.answers.expect(overdue)
+    // Ever more patient, so that requests do not pile up behind one that hangs.
+    else this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), overdue)
   }
 
   /**
@@ -282,7 +291,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     // Nobody tells us when an outsider lets go.
     const isUntold = !holder || (holder.owner === undefined && ahead === 0) || this.#around.backend.traits.wakes === 'poll'
     if (isUntold) ms = Math.min(ms, this.#pursuit.retryMs)
-    if (ms === Infinity) this.#timer?.cancel()
+    if (ms === Infinity) this.#stopTimer()
     else this.#setTimer(ms, () => this.#ask())
   }
 
@@ -311,13 +320,19 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   #finish(): boolean {
     if (this.#state === 'done') return false
     this.#state = 'done'
-    this.#timer?.cancel()
+    this.#stopTimer()
     this.#around.done(this)
     return true
   }
 
   #setTimer(ms: number, task: () => void): void {
-    this.#timer?.cancel()
+    this.#stopTimer()
     this.#timer = this.#around.clock.timer(ms, task, 'awaited')
+  }
+
+  #stopTimer(): void {
+    this.#timer?.cancel()
+    if (this.#unanswered) this.#around.answers.forget(this.#unanswered)
+    this.#unanswered = undefined
   }
 }

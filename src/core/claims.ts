@@ -3,7 +3,7 @@
  * held, and passes wake-ups on to whom they concern. Locks, semaphores and the rest differ in what their claims take.
  */
 import { randomFillSync } from 'node:crypto'
-import { answered } from './answer.js'
+import { Answers } from './answer.js'
 import type { Backend, BackendFactory, RenewState, ResourceState, RevokeState, WakeUp } from './backend.js'
 import { Batcher, OwnClaim } from './batcher.js'
 import { Breather } from './breather.js'
@@ -26,6 +26,7 @@ const breather = new Breather()
 export class Claims implements SeatSurroundings {
   readonly owner: string
   readonly backend: Backend
+  readonly answers: Answers
   readonly batcher: Batcher
   readonly breather = breather
   readonly events: Events
@@ -52,6 +53,7 @@ export class Claims implements SeatSurroundings {
       warn: (warning) => this.events.warn(warning),
     })
     this.events = new Events({ owner, prefix, backend: this.backend.name })
+    this.answers = new Answers(clock, this.backend)
     this.batcher = new Batcher(this.backend, clock)
     this.keeper = new Keeper(this.backend, this.batcher, clock, this.events, ({ resource, id }) => this.#queues.get(resource)?.hold(id))
     this.#withdrawals = new Withdrawals(this.backend, this.batcher, clock, this.events)
@@ -100,7 +102,7 @@ export class Claims implements SeatSurroundings {
     const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from: given.token }
     let state: RenewState
     try {
-      state = await answered(this.batcher.renew(renewal), this.clock, this.backend)
+      state = await this.answers.inTime(this.batcher.renew(renewal))
       if (state.status === 'failed') throw state.error
     } catch (error) {
       this.#adopted.delete(claim.id)
@@ -123,7 +125,7 @@ export class Claims implements SeatSurroundings {
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
     this.assertOpen()
-    const state = await answered(this.backend.revoke(resource, when), this.clock, this.backend)
+    const state = await this.answers.inTime(this.backend.revoke(resource, when))
     if (state === 'told' || state === 'freed') this.events.emit('revoked', resource, { when })
     return state
   }
@@ -132,7 +134,7 @@ export class Claims implements SeatSurroundings {
     this.assertOpen()
     const resources = this.backend.inspect(prefix)[Symbol.asyncIterator]()
     for (;;) {
-      const next = await answered(resources.next(), this.clock, this.backend)
+      const next = await this.answers.inTime(resources.next())
       if (next.done) return
       let wantsMore = false
       try {
@@ -163,8 +165,9 @@ export class Claims implements SeatSurroundings {
     for (const hold of holds) hold.closing()
     for (const hold of holds) hold.seat?.cancel(new ManagerClosedError())
     for (const queue of this.#queues) for (const loop of queue.claims) loop.outcome.cancel(new ManagerClosedError())
-    await answered(this.#freeAll(holds), this.clock, this.backend).catch(() => {})
+    await this.answers.inTime(this.#freeAll(holds)).catch(() => {})
     this.keeper.stop()
+    this.answers.stop()
     await this.backend.close()
   }
 

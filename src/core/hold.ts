@@ -14,7 +14,7 @@
  * A hold that is released while others of this process wait can be handed over to the next of them, in memory: then the claim
  * goes on, with another hold.
  */
-import { answered } from './answer.js'
+import type { Answers } from './answer.js'
 import { EXACT_WITHIN_MS, type Backend } from './backend.js'
 import type { Batcher, OwnClaim } from './batcher.js'
 import type { Clock } from './clock.js'
@@ -35,6 +35,7 @@ export interface HoldTerms {
 /** What a hold needs from the process around it. */
 export interface HoldSurroundings {
   readonly backend: Backend
+  readonly answers: Answers
   readonly batcher: Batcher
   readonly clock: Clock
   readonly events: Events
@@ -46,6 +47,8 @@ export interface HoldSurroundings {
 
 /** Whose hold it is: where others may wait for it. */
 export interface HoldSeat {
+  /** Whether anybody waits there. */
+  readonly hasLine: boolean
   /** Gives it to the next in line, if that may be; the result tells that one of it. */
   handOver(hold: Hold, now: number): (() => void) | undefined
   /** So many wait for it elsewhere. */
@@ -260,9 +263,9 @@ export class Hold implements Linked<Hold> {
   }
 
   async #release(isRetry: boolean): Promise<boolean> {
-    const { backend, batcher, clock, keeper } = this.#around
+    const { answers, batcher, keeper } = this.#around
     try {
-      const state = await answered(batcher.release(this.claim), clock, backend)
+      const state = await answers.inTime(batcher.release(this.claim))
       this.#releasing = undefined
       if (state.status === 'failed') throw state.error
       // It was certainly ours when a release was first sent; one that failed may have released it.
@@ -297,7 +300,7 @@ export class Hold implements Linked<Hold> {
   /** Sets what is left, and the TTL of later renewals. */
   async extend(wantedMs: number): Promise<void> {
     this.assertHeld()
-    const { backend, batcher, clock } = this.#around
+    const { answers, backend, batcher, clock } = this.#around
     const ttlMs = Math.max(wantedMs, backend.traits.minTtlMs)
     // One after the other, so that the store's word and ours are about the same extension.
     const extending = (this.#extending ?? Promise.resolve()).then(async () => {
@@ -313,7 +316,7 @@ export class Hold implements Linked<Hold> {
       this.renewAgainAt(sentAt + this.renewEveryMs)
       this.#around.keeper.schedule(this.dueAt())
       const renewal = { claim: this.claim, ttlMs, exact: true }
-      const state = await answered(batcher.renew(renewal), clock, backend)
+      const state = await answers.inTime(batcher.renew(renewal))
       if (state.status === 'failed') throw state.error
       if (state.status === 'revoked') this.lose('it was revoked')
       if (state.status === 'lost') this.lose('it expired or was taken away')
@@ -361,9 +364,16 @@ export class Hold implements Linked<Hold> {
     this.#around.keeper.schedule(this.dueAt())
   }
 
-  /** It is handed over in memory, as long as nobody waits elsewhere. */
+  /** It is one of a row that is handed over in memory: then it has to be known whether others wait elsewhere. */
   get isPassedOn(): boolean {
-    return this.turn > 0 && this.seat !== undefined
+    return this.turn > 0 && this.seat !== undefined && this.seat.hasLine
+  }
+
+  /** Somebody has come to wait for it here. */
+  waitedFor(): void {
+    if (!this.isPassedOn) return
+    this.renewAgainAt(this.#heardAt + LOOK_EVERY_MS)
+    this.#around.keeper.schedule(this.dueAt())
   }
 
   get renewEveryMs(): number {

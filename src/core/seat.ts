@@ -84,9 +84,14 @@ export class Seat implements Outcome {
     )
   }
 
+  get hasLine(): boolean {
+    return this.#line.first !== undefined
+  }
+
   join(waiter: Waiter): void {
     this.#line.join(waiter)
     if (!this.#loop && !this.#hold) return this.#ask()
+    if (this.#line.size === 1) this.#hold?.waitedFor()
     if (!this.#around.events.hears('waiting')) return
     const blocker = this.#blocker(this.#line.size - 1)
     if (blocker) waiter.waits(blocker)

@@ -398,6 +398,19 @@ describe('a turn', () => {
     expect(store.sent('renew').length).toBeLessThanOrEqual(14)
   })
 
+  it('asks every 100 ms only as long as somebody is in line, and again when somebody comes', async () => {
+    const { manager, store, clock, callers } = world()
+    const a = manager()
+    const [first] = callers(a, 2)
+    await settle()
+    await first!.value!.release()
+    await clock.advance(3_000)
+    expect(store.sent('renew')).toEqual([])
+    callers(a, 1)
+    await clock.advance(1_000)
+    expect(store.sent('renew').length).toBeGreaterThanOrEqual(9)
+  })
+
   it('ends with the fences of its epoch: after 1,024 of them one release and one claim travel', async () => {
     const { manager, callers, methods } = world()
     const served = await serve(callers(manager(), 1_030))
@@ -934,8 +947,8 @@ describe('close()', () => {
     expect(signal.reason).toBeInstanceOf(ManagerClosedError)
     for (const { error } of rest) expect(error).toBeInstanceOf(ManagerClosedError)
     expect(await second!.value!.release()).toBe(false)
-    expect(await all(b.inspect())).toEqual([])
     expect(clock.pending()).toBe(0)
+    expect(await all(b.inspect())).toEqual([])
     expect(unheard).toEqual([])
   })
 
