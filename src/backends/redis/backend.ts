@@ -24,6 +24,7 @@ import * as lua from './lua.js'
 import { aboutOf, codeOf, epochOf, failure, parseHolder, parseWaiter, type Item } from './replies.js'
 import { Script, type Reply } from './script.js'
 import { ServerClocks } from './server-clocks.js'
+import { readTaken, ShortPath } from './short-path.js'
 import { WakeUps } from './wake-ups.js'
 
 export interface RedisOptions {
@@ -38,6 +39,8 @@ const scripts = {
   revoke: new Script(lua.revoke),
   inspect: new Script(lua.inspect),
   keep: new Script(lua.keep),
+  take: new Script(lua.take),
+  drop: new Script(lua.drop),
   lone: new Script(lua.lone),
 }
 
@@ -55,6 +58,7 @@ export class RedisBackend implements Backend {
   readonly #scope: Scope
   readonly #options: RedisOptions
   readonly #keys: Keys
+  readonly #shortPath: ShortPath
   readonly #serverClocks = new ServerClocks()
   readonly #wakeUps: WakeUps
   /** By slot: who answered last. */
@@ -72,6 +76,7 @@ export class RedisBackend implements Backend {
     this.#scope = scope
     this.#options = options
     this.#keys = new Keys(scope.prefix, client.isCluster)
+    this.#shortPath = new ShortPath(this.#keys, scope.clock)
     this.#wakeUps = new WakeUps(client, scope, this.#keys, this.#serverClocks, {
       // The grant was written by another connection: WAIT has to follow a write of our own.
       grantsCount: options.waitReplicas === undefined,
@@ -114,7 +119,7 @@ export class RedisBackend implements Backend {
 
   claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const how = ifBusy === 'queue' ? 'hearing' : 'leave'
-    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#claim(slot, some, how))
+    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#take(slot, some, how))
     return this.#onlyLocks(claims, ifBusy)
   }
 
@@ -128,7 +133,7 @@ export class RedisBackend implements Backend {
   }
 
   release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
-    return this.#perSlot(claims, resourceOf, (slot, some) => this.#release(slot, some))
+    return this.#perSlot(claims, resourceOf, (slot, some) => this.#drop(slot, some))
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
@@ -210,6 +215,31 @@ export class RedisBackend implements Backend {
     return states
   }
 
+  /** Takes what is free; the rest is claimed. */
+  async #take(slot: number, claims: readonly Claim[], ifBusy: 'hearing' | 'leave'): Promise<readonly ClaimState[]> {
+    if (this.#options.waitReplicas || !this.#shortPath.isFor(claims)) return this.#claim(slot, claims, ifBusy)
+    const { owner, clock } = this.#scope
+    const words = this.#shortPath.wordsToTake(claims, slot, owner, this.#highestEpochOf(slot), this.#client.isCluster)
+    const sentAt = clock.now()
+    const [, , [reply]] = await this.#run(scripts.take, 1 + 2 * claims.length, words)
+    const taken = readTaken(String(reply))
+    if (!taken) return this.#claim(slot, claims, ifBusy)
+    const { epoch, states, node } = taken
+    this.#note(slot, node, sentAt, Number(epoch / 1_000n))
+    const held = (i: number) => this.#taken(epoch + BigInt(i), slot, node)
+    if (!states.includes('0')) return claims.map((_, i) => held(i))
+    const left = claims.filter((_, i) => states[i] === '0')
+    for (const claim of left) this.#shortPath.foundBusy(claim)
+    const rest = (await this.#claim(slot, left, ifBusy)).values()
+    return claims.map((_, i) => (states[i] === '1' ? held(i) : rest.next().value!))
+  }
+
+  #taken(epoch: bigint, slot: number, node: string): ClaimState {
+    this.#noteEpoch(slot, epoch)
+    this.#wakeUps.openSoon(node)
+    return { status: 'held', epoch, waiting: 0 }
+  }
+
   async #claim(slot: number, claims: readonly Claim[], ifBusy: 'hearing' | 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const words = this.#words(slot, claims)
     words.push(ifBusy)
@@ -217,8 +247,7 @@ export class RedisBackend implements Backend {
     const sentAt = this.#scope.clock.now()
     const disconnects = this.#disconnects
     const [serverMs, node, items] = await this.#run(scripts.claim, keysFor(claims), words)
-    // One that is alone and free has the server's time for an epoch.
-    this.#note(slot, node, sentAt, Number.isNaN(serverMs) ? Math.floor(Number(items[0]) / 1_000) : serverMs)
+    this.#note(slot, node, sentAt, serverMs)
     const states = items.map((item, i) => this.#claimState(item, claims[i]!, slot, node, serverMs))
     if (ifBusy === 'hearing' && states.some(isRefused)) return this.#queue(slot, node, claims, states)
     return this.#options.waitReplicas && states.some(({ status }) => status === 'held') ? this.#replicated(states, disconnects) : states
@@ -276,10 +305,22 @@ export class RedisBackend implements Backend {
     }
   }
 
-  async #release(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
+  /** Drops what nobody waits for; the rest is released. */
+  async #drop(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
+    const disconnects = this.#disconnects
+    if (!this.#shortPath.isFor(claims)) return this.#release(slot, claims, disconnects)
+    const [, , [reply]] = await this.#run(scripts.drop, 2 * claims.length, this.#shortPath.wordsToDrop(claims))
+    const states = String(reply)
+    if (!states.includes('0')) return claims.map(() => RELEASED)
+    const left = claims.filter((_, i) => states[i] === '0')
+    for (const claim of left) this.#shortPath.foundBusy(claim)
+    const rest = (await this.#release(slot, left, disconnects)).values()
+    return claims.map((_, i) => (states[i] === '1' ? RELEASED : rest.next().value!))
+  }
+
+  async #release(slot: number, claims: readonly Claim[], disconnects: number): Promise<readonly ReleaseState[]> {
     const words = this.#words(slot, claims)
     for (const claim of claims) words.push(wordOf(claim))
-    const disconnects = this.#disconnects
     try {
       const [, , items] = await this.#run(scripts.release, keysFor(claims), words)
       // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
@@ -320,8 +361,12 @@ export class RedisBackend implements Backend {
       const [lock, queue, heard, meta] = this.#keys.of(resource)
       words.push(lock, queue, heard, meta)
     }
-    words.push(this.#scope.owner, String(this.#highestEpochs.get(slot) ?? 0n), this.#keys.wake)
+    words.push(this.#scope.owner, this.#highestEpochOf(slot), this.#keys.wake)
     return words
+  }
+
+  #highestEpochOf(slot: number): string {
+    return String(this.#highestEpochs.get(slot) ?? 0n)
   }
 
   async #ask<T>(question: () => Promise<T>): Promise<T> {
@@ -432,6 +477,8 @@ function wordOf(claim: Claim, place?: string): string {
 function isPlain({ claim, exact, from, counting }: Renewal): boolean {
   return !exact && !counting && from === undefined && claim.type === undefined && claim.metadata === undefined
 }
+
+const RELEASED: ReleaseState = { status: 'released' }
 
 const KEPT: Readonly<Record<string, RenewState>> = {
   0: { status: 'lost' },

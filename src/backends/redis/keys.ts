@@ -32,6 +32,10 @@ export class Keys {
     return this.#lock + resource
   }
 
+  queueOf(resource: string): string {
+    return `${this.#prefix}:q1:{${tagOf(slotOf(this.#lock + resource))}}:${resource}`
+  }
+
   /** Lock, queue, heard, meta: in the order that the scripts expect. */
   of(resource: string): readonly [lock: string, queue: string, heard: string, meta: string] {
     const lock = this.#lock + resource

@@ -10,25 +10,6 @@
 --   | { 2, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata } refused
 --   | { 3, epoch } revoked | { -1, error }
 
--- Alone and free is the common case: done before any function is made, which would cost more than all of this. The epoch is the
--- server's time, so it is all there is to say.
-local call, KEYS, ARGV = redis.call, KEYS, ARGV
-local alone_id, alone_ttl = string.match(#KEYS == 5 and ARGV[5] or '', '^(%x+) (%d+)$')
-if alone_id and call('EXISTS', KEYS[2], KEYS[3]) == 0 then
-  local time = call('TIME')
-  local epoch = time[1] .. string.format('%06d', time[2])
-  if #ARGV[2] <= 16 and ARGV[2] < epoch then
-    -- Before anything is written: a user may be forbidden to ask.
-    local node = string.sub(ARGV[3], -1) == '@' and call('CLUSTER', 'MYID')
-    local last = call('GETSET', KEYS[1], epoch)
-    if not last or (#last == 16 and last < epoch) then
-      call('SET', KEYS[2], alone_id .. '.' .. epoch .. '.' .. ARGV[1], 'PX', alone_ttl)
-      return node and { math.floor(epoch / 1000), node, { epoch .. ' 0 0' } } or epoch
-    end
-    call('SET', KEYS[1], last)
-  end
-end
-
 -- @include _store
 
 local if_busy = ARGV[4]

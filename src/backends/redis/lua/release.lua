@@ -4,17 +4,6 @@
 -- there are any.
 -- Items of the reply: 1 released | 0 not held (any more) | { -1, error }
 
--- Held and nobody waits is the common case: see claim.lua.
-local call, KEYS, ARGV = redis.call, KEYS, ARGV
-local alone_id = string.match(#KEYS == 5 and ARGV[4] or '', '^(%x+) %d+$')
-if alone_id and call('EXISTS', KEYS[3]) == 0 then
-  local value = call('GET', KEYS[2])
-  if value and string.sub(value, 1, 32) == alone_id then
-    call('DEL', KEYS[2])
-    return 1
-  end
-end
-
 -- @include _store
 
 return each(#ARGV - 3, function(item)
