@@ -1,21 +1,25 @@
 /** The scripts themselves, one step at a time, as the server sees them. */
 import { Redis } from 'ioredis'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { Script } from '../../src/backends/redis/client.js'
-import { Keys, slotOf, tagOf } from '../../src/backends/redis/keys.js'
+import { Keys } from '../../src/backends/redis/keys.js'
 import * as lua from '../../src/backends/redis/lua.js'
+import { slotOf, tagOf } from '../../src/backends/redis/slots.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
 let server: RedisServer
 let client: Redis
-const keys = new Keys('t')
+let me: Listening
+const keys = new Keys('t', false)
+const fence = keys.fence(0)
 const [lock, queue, heard, meta] = keys.of('k')
 
 beforeAll(async () => {
   server = await startRedis()
   client = new Redis(server.port)
+  me = await listening('me')
 })
 afterAll(async () => {
+  await me.stop()
   client.disconnect()
   await server.stop()
 })
@@ -32,20 +36,25 @@ interface Call {
 
 async function run(source: string, args: readonly (string | number)[], call: Call = {}): Promise<unknown[][]> {
   const { owner = 'me', seen = '0', resources = ['k'] } = call
-  const allKeys = [keys.fence, ...resources.flatMap((resource) => [...keys.of(resource)])]
-  const [, ...items] = (await new Script(source).run(client, allKeys, [owner, seen, keys.wake, ...args])) as unknown[][]
+  const allKeys = [fence, ...resources.flatMap((resource) => [...keys.of(resource)])]
+  const [, , items] = (await client.eval(source, allKeys.length, ...allKeys, owner, seen, keys.wake, ...args)) as [number, string, unknown[][]]
   return items
 }
 
 const claim = async (claimId: string, how: 'queue' | 'deaf' | 'leave' = 'queue', { ttl = 5_000, place = '', about = '', ...call }: Call & { ttl?: number; place?: string; about?: string } = {}) =>
   (await run(lua.claim, [how, claimId, ttl, place, about], call))[0]!
-const renew = async (claimId: string, ttl: number, { shortenUntil = '', from = '', ...call }: Call & { shortenUntil?: string | number; from?: string } = {}) =>
+const renew = async (claimId: string, ttl: number, { shortenUntil = '', from = '', ...call }: Call & { shortenUntil?: string; from?: string } = {}) =>
   (await run(lua.renew, [claimId, ttl, shortenUntil, '', from], call))[0]!
 const release = async (claimId: string, { ttl = 5_000, ...call }: Call & { ttl?: number } = {}) =>
   (await run(lua.release, [claimId, ttl, ''], call))[0]!
 
+interface Listening {
+  readonly told: string[]
+  stop(): Promise<void>
+}
+
 /** Subscribed, and so alive as long as it is heard of. */
-async function listening(owner: string): Promise<{ readonly told: string[]; stop(): Promise<void> }> {
+async function listening(owner: string): Promise<Listening> {
   const subscriber = new Redis(server.port)
   const told: string[] = []
   subscriber.on('message', (_: string, message: string) => told.push(message))
@@ -80,7 +89,7 @@ describe('claim.lua', () => {
     expect([code, waiting]).toEqual([1, 0])
     expect(await client.get(lock)).toBe(`${A}.${String(epoch)}.me`)
     expect(await client.pttl(lock)).toBeGreaterThan(4_000)
-    expect((await client.keys('*')).sort()).toEqual([keys.fence, lock].sort())
+    expect((await client.keys('*')).sort()).toEqual([fence, lock].sort())
   })
 
   it('gives the same state when asked again, and never a shorter life', async () => {
@@ -94,12 +103,12 @@ describe('claim.lua', () => {
   })
 
   it('epochs go on from the largest of counter, clock and what the client has seen', async () => {
-    await client.set(keys.fence, '9007199254740993')
+    await client.set(fence, '9007199254740993')
     expect((await claim(A))[1]).toBe('9007199254740994')
     await release(A)
     expect((await claim(B, 'queue', { seen: '9223372036854775000' }))[1]).toBe('9223372036854775001')
     await release(B)
-    await client.del(keys.fence)
+    await client.del(fence)
     const [, epoch] = await claim(C)
     const [seconds] = await client.time()
     expect(String(epoch).slice(0, -6)).toBe(String(seconds))
@@ -117,7 +126,7 @@ describe('claim.lua', () => {
 
   it('queues by ticket, and says who is in the way', async () => {
     const [, epoch] = await claim(A, 'queue', { owner: 'holder' })
-    expect(await claim(B)).toEqual([0, '1', 0, 0, `${A}.${String(epoch)}.holder`, expect.any(Number), '', 0, 0])
+    expect(await claim(B)).toEqual([0, '1', 0, 0, `${A}.${String(epoch)}.holder`, expect.any(Number), '', 1, 0])
     expect((await claim(C)).slice(0, 4)).toEqual([0, '2', 1, 1])
     expect((await claim(B)).slice(0, 4)).toEqual([0, '1', 0, 1])
     expect((await claim(id('d'), 'leave')).slice(0, 3)).toEqual([2, 2, 2])
@@ -130,7 +139,7 @@ describe('claim.lua', () => {
     const [, place] = await claim(B)
     await claim(C)
     await client.zremrangebyrank(queue, 0, 0)
-    expect(await claim(B, 'queue', { place: place as string })).toMatchObject([0, '1', 0, 1, expect.any(String), expect.any(Number), '', 0, 1])
+    expect(await claim(B, 'queue', { place: place as string })).toMatchObject([0, '1', 0, 1, expect.any(String), expect.any(Number), '', 1, 1])
     // The queue has vanished altogether, and its counter too: newcomers still come behind.
     await client.del(queue, heard)
     await claim(C, 'queue', { place: '7' })
@@ -152,7 +161,9 @@ describe('claim.lua', () => {
 
   it('a head that is silent, or does not listen, is passed over', async () => {
     await claim(A)
-    await claim(B, 'queue', { owner: 'not listening' })
+    const gone = await listening('gone')
+    await claim(B, 'queue', { owner: 'gone' })
+    await gone.stop()
     const silent = await listening('silent')
     await claim(C, 'queue', { owner: 'silent' })
     await client.hset(heard, 'silent', Date.now() - 2_600)
@@ -162,7 +173,20 @@ describe('claim.lua', () => {
     await silent.stop()
   })
 
-  it('one that says it is deaf is granted for a while, until it asks', async () => {
+  it('queues nobody who could not be told, unless it insists or had its place before', async () => {
+    await claim(A)
+    expect((await claim(B, 'queue', { owner: 'deaf' })).slice(0, 3)).toEqual([2, 0, 0])
+    expect(await client.exists(queue)).toBe(0)
+    expect((await claim(B, 'queue', { owner: 'deaf', place: '3' })).slice(0, 2)).toEqual([0, '3'])
+    expect((await claim(C, 'deaf', { owner: 'deaf' })).slice(0, 2)).toEqual([0, '4'])
+    expect(await client.hget(heard, 'deaf')).toMatch(/^\d+d$/)
+    const listens = await listening('deaf')
+    await claim(C, 'deaf', { owner: 'deaf', place: '4' })
+    expect(await client.hget(heard, 'deaf')).toMatch(/^\d+$/)
+    await listens.stop()
+  })
+
+  it('one that is deaf is granted for a while, until it asks', async () => {
     await claim(A)
     await claim(B, 'deaf', { owner: 'deaf', ttl: 30_000 })
     await release(A)
@@ -203,7 +227,7 @@ describe('release.lua', () => {
     expect(await release(B)).toEqual([0])
     expect(await client.get(lock)).toContain(A)
     expect((await run(lua.release, [A, 5_000, '["x",null]']))[0]).toEqual([1])
-    expect(await client.keys('*')).toEqual([keys.fence])
+    expect(await client.keys('*')).toEqual([fence])
     expect(await release(A)).toEqual([0])
   })
 
@@ -234,9 +258,11 @@ describe('renew.lua', () => {
     expect(await client.pttl(lock)).toBeGreaterThan(8_000)
     await renew(A, 1_000)
     expect(await client.pttl(lock)).toBeGreaterThan(8_000)
-    await renew(A, 1_000, { shortenUntil: Date.now() - 60_000 })
+    await renew(A, 1_000, { shortenUntil: `${Date.now() - 60_000} ` })
     expect(await client.pttl(lock)).toBeGreaterThan(8_000)
-    await renew(A, 1_000, { shortenUntil: Date.now() + 60_000 })
+    await renew(A, 1_000, { shortenUntil: `${Date.now() + 60_000} another node` })
+    expect(await client.pttl(lock)).toBeGreaterThan(8_000)
+    await renew(A, 1_000, { shortenUntil: `${Date.now() + 60_000} ` })
     expect(await client.pttl(lock)).toBeLessThanOrEqual(1_000)
   })
 

@@ -1,5 +1,5 @@
 /**
- * Locks on a single Redis: each step is one script. The scripts are in `lua/`, the layout in `lua/_store.lua`.
+ * Locks on Redis: each step is one script, per slot in a cluster. The scripts are in `lua/`, the layout in `lua/_store.lua`.
  */
 import {
   EXACT_WITHIN_MS,
@@ -16,23 +16,19 @@ import {
   type Scope,
   type Traits,
 } from '../../core/backend.js'
-import { ServerClock } from '../../core/clock.js'
-import { BackendError, ConfigurationError, ConnectorError } from '../../core/errors.js'
-import { redisError, Script, type IoredisClient } from './client.js'
+import { BackendError, ConfigurationError, ConnectorError, type HoldfastError } from '../../core/errors.js'
+import type { OwnClient, RedisClient } from './client.js'
+import { redisError } from './errors.js'
 import { Keys } from './keys.js'
 import * as lua from './lua.js'
 import { aboutOf, codeOf, epochOf, failure, parseHolder, parseWaiter } from './replies.js'
+import { Script } from './script.js'
+import { ServerClocks } from './server-clocks.js'
 import { WakeUps } from './wake-ups.js'
 
 export interface RedisOptions {
-  /** A grant counts only when this many replicas have it. Narrows what a failover can lose; does not close it. */
+  /** A grant counts only when this many replicas have it. Narrows what a failover can lose; does not close it. Not in a cluster. */
   readonly waitReplicas?: { readonly count: number; readonly timeoutMs: number }
-}
-
-/** A client that was made for this backend alone. */
-export interface OwnClient {
-  close(): void
-  trouble(): Error | undefined
 }
 
 const scripts = {
@@ -43,42 +39,49 @@ const scripts = {
   inspect: new Script(lua.inspect),
 }
 
-type Reply = readonly [serverMs: number, ...items: readonly unknown[][]]
+interface Named {
+  readonly resource: string
+}
+
+type Reply = readonly [serverMs: number, node: string, items: readonly (readonly unknown[])[]]
 
 const SCAN_PAGE = 200
 
 export class RedisBackend implements Backend {
   readonly name = 'redis'
   readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, heartbeatMs: 800 }
-  readonly #client: IoredisClient
+  readonly #client: RedisClient
   readonly #own: OwnClient | undefined
   readonly #scope: Scope
   readonly #options: RedisOptions
   readonly #keys: Keys
-  readonly #serverClock = new ServerClock()
+  readonly #serverClocks = new ServerClocks()
   readonly #wakeUps: WakeUps
-  /** Sent along, so that epochs go on growing even if the server has forgotten its last and its clock was set back. */
-  #highestEpoch = 0n
+  /** By slot: who answered last. */
+  readonly #nodes = new Map<number, string>()
+  /** By slot. Sent along, so that epochs go on growing even if the server has forgotten its last and its clock was set back. */
+  readonly #highestEpochs = new Map<number, bigint>()
   #disconnects = 0
   #isChecked = false
   #isClosed = false
-  readonly #onClose = () => {
-    this.#disconnects++
-    this.#serverClock.forget()
-  }
+  readonly #stopWatching: () => void
 
-  constructor(client: IoredisClient, scope: Scope, options: RedisOptions, own?: OwnClient) {
+  constructor(client: RedisClient, scope: Scope, options: RedisOptions, own?: OwnClient) {
     this.#client = client
     this.#own = own
     this.#scope = scope
     this.#options = options
-    this.#keys = new Keys(scope.prefix)
-    this.#wakeUps = new WakeUps(client, scope, this.#keys, this.#serverClock, {
+    this.#keys = new Keys(scope.prefix, client.isCluster)
+    this.#wakeUps = new WakeUps(client, scope, this.#keys, this.#serverClocks, {
       // The grant was written by another connection: WAIT has to follow a write of our own.
       grantsCount: options.waitReplicas === undefined,
-      onEpoch: (epoch) => this.#noteEpoch(epoch),
+      onEpoch: (resource, epoch) => this.#noteEpoch(this.#keys.slotOf(resource), epoch),
     })
-    client.on('close', this.#onClose)
+    this.#stopWatching = client.onDisconnect(() => {
+      this.#disconnects++
+      this.#serverClocks.forget()
+      this.#wakeUps.doubt()
+    })
   }
 
   get trouble(): Error | undefined {
@@ -87,19 +90,20 @@ export class RedisBackend implements Backend {
 
   async ready(): Promise<void> {
     this.#isChecked = true
-    let memory = ''
+    const policies = new Set<string>()
     try {
-      // ioredis goes on in database 0 when there is none of that number.
-      const database = this.#own && this.#client.options?.db
-      if (database) await this.#client.select(database)
-      memory = await this.#client.info('memory')
+      await this.#own?.ready()
+      const masters = await this.#client.masters()
+      for (const memory of await Promise.all(masters.map((master) => master.call('INFO', 'memory')))) {
+        policies.add(/^maxmemory_policy:(\S+)/m.exec(String(memory))?.[1] ?? 'noeviction')
+      }
     } catch (error) {
-      const { message, cause } = redisError(error)
+      const said = redisError(error)
       // A user may be forbidden to ask.
-      if (!/NOPERM/.test(message)) throw new ConnectorError(message, { cause })
+      if (!/NOPERM/.test(said.message)) throw new ConnectorError(said.message, { cause: said.cause })
     }
-    const policy = /^maxmemory_policy:(\S+)/m.exec(memory)?.[1]
-    if (policy !== undefined && policy !== 'noeviction') {
+    policies.delete('noeviction')
+    for (const policy of policies) {
       this.#scope.warn(
         `Redis has maxmemory-policy ${policy}: when memory runs out it may evict locks, and two could hold one. Set it to noeviction.`,
       )
@@ -107,53 +111,28 @@ export class RedisBackend implements Backend {
   }
 
   async claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    const { served, restore } = this.#onlyLocks(claims)
-    if (served.length === 0) return restore([])
-    const isFirst = ({ place }: Claim) => place === undefined
-    if (ifBusy === 'leave' || this.#wakeUps.isOn || !served.some(isFirst)) return restore(await this.#claim(served, ifBusy))
-    // Most claims never wait, so there is no subscription until one has to; and none is queued that could not be told.
-    const states = await this.#claim(served, 'leave')
-    const busy = served.filter((_, i) => states[i]!.status === 'refused')
-    if (busy.length === 0) return restore(states)
-    await this.#wakeUps.open()
-    const queued = (await this.#claim(busy, 'queue')).values()
-    return restore(states.map((state) => (state.status === 'refused' ? queued.next().value! : state)))
+    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#claim(slot, some, ifBusy))
+    const states = (await this.claim(claims.filter(isLock), ifBusy)).values()
+    return claims.map((claim) => (isLock(claim) ? states.next().value! : failed(new ConfigurationError(NOT_COUNTED))))
   }
 
   async renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
-    const claims = renewals.map(({ claim }) => claim)
-    const sentAt = this.#scope.clock.now()
-    const serverNow = this.#serverClock.atMost(sentAt)
-    const args = renewals.flatMap(({ claim, ttlMs, exact, from }) => {
-      const shortenUntil = exact && serverNow !== undefined ? serverNow + EXACT_WITHIN_MS : ''
-      return [claim.id, ttlMs, shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '']
-    })
-    const [serverMs, ...items] = await this.#run(scripts.renew, claims, args)
-    this.#serverClock.observe(sentAt, serverMs)
-    return items.map((item) => this.#renewState(item))
+    return this.#perSlot(renewals, ({ claim }) => claim.resource, (slot, some) => this.#renew(slot, some))
   }
 
   async release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
-    const args = claims.flatMap((claim) => [claim.id, claim.ttlMs, aboutOf(claim)])
-    const disconnects = this.#disconnects
-    const [, ...items] = await this.#run(scripts.release, claims, args)
-    // The client sends again what was unanswered when the connection was lost: the first one may have released it.
-    const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
-    return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
+    return this.#perSlot(claims, resourceOf, (slot, some) => this.#release(slot, some))
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
-    let seen: string | null
-    try {
-      seen = await this.#client.get(this.#keys.of(resource)[0])
-    } catch (error) {
-      throw redisError(error)
-    }
-    if (seen === null) return 'free'
+    const slot = this.#keys.slotOf(resource)
+    const [, , [held]] = await this.#run(scripts.inspect, slot, [{ resource }], [])
+    throwIfFailed(held!)
+    let seen = held![0] as string
+    if (seen === '') return 'free'
     for (;;) {
-      const [, item] = await this.#run(scripts.revoke, [{ resource }], [when, seen])
-      const failed = failure(item!)
-      if (failed) throw failed.error
+      const [, , [item]] = await this.#run(scripts.revoke, slot, [{ resource }], [when, seen])
+      throwIfFailed(item!)
       const [state, current] = item as [RevokeState | 'changed', string]
       if (state !== 'changed') return state
       // Whoever was seen is out, by this request or before it; unless the same hold was adopted meanwhile.
@@ -165,81 +144,166 @@ export class RedisBackend implements Backend {
 
   async *inspect(prefix: string): AsyncIterable<ResourceState> {
     const seen = new Set<string>()
-    let cursor = '0'
-    do {
-      let locks: string[]
-      try {
-        ;[cursor, locks] = await this.#client.scan(cursor, 'MATCH', this.#keys.patternFor(prefix), 'COUNT', SCAN_PAGE)
-      } catch (error) {
-        throw redisError(error)
-      }
-      // SCAN may name a key more than once.
-      const resources = locks.map((lock) => this.#keys.resourceOf(lock)).filter((resource) => !seen.has(resource) && seen.add(resource))
-      if (resources.length > 0) yield* await this.#inspectAll(resources)
-    } while (cursor !== '0')
+    for (const master of await this.#ask(() => this.#client.masters())) {
+      let cursor = '0'
+      do {
+        const page = this.#ask(() => master.call('SCAN', cursor, 'MATCH', this.#keys.patternFor(prefix), 'COUNT', String(SCAN_PAGE)))
+        const [next, locks] = (await page) as [string, string[]]
+        cursor = String(next)
+        // SCAN may name a key more than once.
+        const fresh = locks.map((lock) => this.#keys.resourceOf(lock)).filter((resource) => !seen.has(resource) && seen.add(resource))
+        const resources = fresh.map((resource) => ({ resource }))
+        yield* (await this.#perSlot(resources, resourceOf, (slot, some) => this.#inspect(slot, some))).flatMap(listed)
+      } while (cursor !== '0')
+    }
   }
 
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
     await this.#wakeUps.close()
-    this.#client.off('close', this.#onClose)
+    this.#stopWatching()
     this.#own?.close()
   }
 
-  async #inspectAll(resources: readonly string[]): Promise<ResourceState[]> {
-    const items = resources.map((resource) => ({ resource }))
-    const [serverMs, ...replies] = await this.#run(scripts.inspect, items, [])
-    return replies.flatMap((item, i) => {
-      if (failure(item)) return []
+  /** Splits a list by slot. What fails for one slot is the failure of its items only. */
+  async #perSlot<Item, State>(
+    items: readonly Item[],
+    nameOf: (item: Item) => string,
+    step: (slot: number, items: readonly Item[]) => Promise<readonly State[]>,
+  ): Promise<readonly (State | Failed)[]> {
+    if (items.length === 0) return []
+    if (!this.#client.isCluster || items.length === 1) return step(this.#keys.slotOf(nameOf(items[0]!)), items)
+    const slots = new Map<number, number[]>()
+    for (const [at, item] of items.entries()) {
+      const slot = this.#keys.slotOf(nameOf(item))
+      const places = slots.get(slot)
+      if (places) places.push(at)
+      else slots.set(slot, [at])
+    }
+    const states = new Array<State | Failed>(items.length)
+    const each = Array.from(slots, async ([slot, places]) => {
+      let some: readonly (State | Failed)[]
+      try {
+        some = await step(slot, places.map((at) => items[at]!))
+      } catch (error) {
+        some = places.map(() => failed(error as HoldfastError))
+      }
+      for (const [i, at] of places.entries()) states[at] = some[i]!
+    })
+    await Promise.all(each)
+    return states
+  }
+
+  async #claim(slot: number, claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
+    const states = await this.#claimOnce(slot, claims, ifBusy)
+    if (ifBusy === 'leave' || !states.some(isRefused)) return states
+    // Most claims never wait, so there is no subscription until one has to. The script queues nobody who could not be told, unless
+    // the subscription is not to be had.
+    const node = this.#nodes.get(slot)!
+    await this.#wakeUps.open(node)
+    const busy = claims.filter((_, i) => isRefused(states[i]!))
+    const queued = (await this.#claimOnce(slot, busy, this.#wakeUps.isOn(node) ? 'queue' : 'deaf')).values()
+    return states.map((state) => (isRefused(state) ? queued.next().value! : state))
+  }
+
+  async #claimOnce(slot: number, claims: readonly Claim[], ifBusy: 'queue' | 'deaf' | 'leave'): Promise<readonly ClaimState[]> {
+    const args: string[] = [ifBusy]
+    for (const claim of claims) args.push(claim.id, String(claim.ttlMs), claim.place ?? '', aboutOf(claim))
+    const sentAt = this.#scope.clock.now()
+    const disconnects = this.#disconnects
+    const [serverMs, node, items] = await this.#run(scripts.claim, slot, claims, args)
+    this.#note(slot, node, sentAt, serverMs)
+    const states = items.map((item, i) => this.#claimState(item, claims[i]!, slot, node, serverMs))
+    return this.#options.waitReplicas && states.some(({ status }) => status === 'held') ? this.#replicated(states, disconnects) : states
+  }
+
+  async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+    const sentAt = this.#scope.clock.now()
+    const node = this.#nodes.get(slot)
+    const serverNow = node === undefined ? undefined : this.#serverClocks.at(node).atMost(sentAt)
+    const args: string[] = []
+    for (const { claim, ttlMs, exact, from } of renewals) {
+      const shortenUntil = exact && serverNow !== undefined ? `${serverNow + EXACT_WITHIN_MS} ${node}` : ''
+      args.push(claim.id, String(ttlMs), shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '')
+    }
+    const [serverMs, answering, items] = await this.#run(scripts.renew, slot, renewals.map(({ claim }) => claim), args)
+    this.#note(slot, answering, sentAt, serverMs)
+    return items.map((item) => this.#renewState(item, slot))
+  }
+
+  async #release(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
+    const args: string[] = []
+    for (const claim of claims) args.push(claim.id, String(claim.ttlMs), aboutOf(claim))
+    const disconnects = this.#disconnects
+    const [, , items] = await this.#run(scripts.release, slot, claims, args)
+    // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
+    const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
+    return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
+  }
+
+  async #inspect(slot: number, resources: readonly Named[]): Promise<readonly (ResourceState | undefined)[]> {
+    const [serverMs, , items] = await this.#run(scripts.inspect, slot, resources, [])
+    return items.map((item, i) => {
+      if (failure(item)) return undefined
       const [value, pttl, about, members] = item as [string, number, string, string[]]
       const holder = parseHolder(value, Number(pttl), about, serverMs)
-      return holder ? { key: resources[i]!, limit: 1, holders: [{ ...holder, take: 1 }], waiters: members.map(parseWaiter) } : []
+      return holder && { key: resources[i]!.resource, limit: 1, holders: [{ ...holder, take: 1 }], waiters: members.map(parseWaiter) }
     })
   }
 
-  async #run(script: Script, items: readonly { resource: string }[], args: readonly (string | number)[]): Promise<Reply> {
+  async #run(script: Script, slot: number, items: readonly Named[], args: readonly string[]): Promise<Reply> {
     if (this.#isClosed) throw new ConnectorError('This Redis backend is closed.')
     // Whoever did not come by connect() should hear of a store that evicts locks, too.
     if (!this.#isChecked) this.ready().catch(() => {})
-    const keys = [this.#keys.fence]
-    for (const { resource } of items) keys.push(...this.#keys.of(resource))
-    const head = [this.#scope.owner, String(this.#highestEpoch), this.#keys.wake]
+    const words = [this.#keys.fence(slot)]
+    for (const { resource } of items) words.push(...this.#keys.of(resource))
+    const numberOfKeys = words.length
+    words.push(this.#scope.owner, String(this.#highestEpochs.get(slot) ?? 0n), this.#keys.wake, ...args)
     try {
-      const [serverMs, ...replies] = (await script.run(this.#client, keys, [...head, ...args])) as [number, ...unknown[][]]
-      return [Number(serverMs), ...replies]
+      const [serverMs, node, items] = (await script.run(this.#client, numberOfKeys, words)) as Reply
+      return [Number(serverMs), node, items]
     } catch (error) {
       throw redisError(error)
     }
   }
 
-  #claimState(item: readonly unknown[], { resource }: Claim, serverMs: number): ClaimState {
-    const failed = failure(item)
-    if (failed) return failed
-    switch (codeOf(item)) {
-      case 1: {
-        const [, epoch, waiting, passedOver] = item
-        this.#noteEpoch(BigInt(epoch as string))
-        this.#wakeUps.openSoon()
-        this.#passedOver(passedOver, resource)
-        return { status: 'held', epoch: BigInt(epoch as string), waiting: Number(waiting) }
-      }
-      case 0: {
-        const [, place, ahead, waiting, value, pttl, about, subscriptions, passedOver] = item
-        this.#wakeUps.check(Number(subscriptions))
-        this.#passedOver(passedOver, resource)
-        return { status: 'queued', place: place as string, ...this.#blocker([ahead, waiting, value, pttl, about], serverMs) }
-      }
-      case 3:
-        return { status: 'revoked', epoch: BigInt(item[1] as string) }
-      default:
-        return { status: 'refused', ...this.#blocker(item.slice(1), serverMs) }
+  async #ask<T>(question: () => Promise<T>): Promise<T> {
+    try {
+      return await question()
+    } catch (error) {
+      throw redisError(error)
     }
   }
 
-  #blocker([ahead, waiting, value, pttl, about]: readonly unknown[], serverMs: number): Blocker {
+  #claimState(item: readonly unknown[], { resource }: Claim, slot: number, node: string, serverMs: number): ClaimState {
+    switch (codeOf(item)) {
+      case 1: {
+        const [, epochText, waiting, passedOver] = item
+        const epoch = BigInt(epochText as string)
+        this.#noteEpoch(slot, epoch)
+        this.#wakeUps.openSoon(node)
+        this.#passedOver(passedOver, resource)
+        return { status: 'held', epoch, waiting: Number(waiting) }
+      }
+      case 0: {
+        const [, place, ahead, waiting, value, pttl, about, subscriptions, passedOver] = item
+        this.#wakeUps.check(node, Number(subscriptions))
+        this.#passedOver(passedOver, resource)
+        return { status: 'queued', place: place as string, ...this.#blocker([ahead, waiting, value, pttl, about], slot, serverMs) }
+      }
+      case 3:
+        return { status: 'revoked', epoch: BigInt(item[1] as string) }
+      case 2:
+        return { status: 'refused', ...this.#blocker(item.slice(1), slot, serverMs) }
+      default:
+        return failure(item)!
+    }
+  }
+
+  #blocker([ahead, waiting, value, pttl, about]: readonly unknown[], slot: number, serverMs: number): Blocker {
     const holder = parseHolder(value as string, Number(pttl), about as string, serverMs)
-    if (holder?.epoch !== undefined) this.#noteEpoch(holder.epoch)
+    if (holder?.epoch !== undefined) this.#noteEpoch(slot, holder.epoch)
     return { holder, ahead: Number(ahead), waiting: Number(waiting) }
   }
 
@@ -248,57 +312,59 @@ export class RedisBackend implements Backend {
     if (Number(flag) === 1) this.#scope.wake({ kind: 'look', resource })
   }
 
-  #renewState(item: readonly unknown[]): RenewState {
-    const failed = failure(item)
-    if (failed) return failed
-    if (codeOf(item) !== 1) return { status: codeOf(item) === 2 ? 'revoked' : 'lost' }
-    this.#noteEpoch(BigInt(item[2] as string))
+  #renewState(item: readonly unknown[], slot: number): RenewState {
+    const code = codeOf(item)
+    if (code !== 1) return failure(item) ?? { status: code === 2 ? 'revoked' : 'lost' }
+    this.#noteEpoch(slot, BigInt(item[2] as string))
     return { status: 'held', waiting: Number(item[1]) }
   }
 
-  #noteEpoch(epoch: bigint): void {
-    if (epoch > this.#highestEpoch) this.#highestEpoch = epoch
+  #note(slot: number, node: string, sentAt: number, serverMs: number): void {
+    this.#nodes.set(slot, node)
+    this.#serverClocks.at(node).observe(sentAt, serverMs)
   }
 
-  async #claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    const args = claims.flatMap((claim) => [claim.id, claim.ttlMs, claim.place ?? '', aboutOf(claim)])
-    const sentAt = this.#scope.clock.now()
-    const disconnects = this.#disconnects
-    const how = ifBusy === 'queue' && !this.#wakeUps.isOn ? 'deaf' : ifBusy
-    const [serverMs, ...items] = await this.#run(scripts.claim, claims, [how, ...args])
-    this.#serverClock.observe(sentAt, serverMs)
-    const states = items.map((item, i) => this.#claimState(item, claims[i]!, serverMs))
-    return states.some(({ status }) => status === 'held') ? this.#replicated(states, disconnects) : states
+  #noteEpoch(slot: number, epoch: bigint): void {
+    const highest = this.#highestEpochs.get(slot)
+    if (highest === undefined || epoch > highest) this.#highestEpochs.set(slot, epoch)
   }
 
   /** The last write on this connection is the grant's own, so WAIT speaks of that. */
   async #replicated(states: readonly ClaimState[], disconnects: number): Promise<readonly ClaimState[]> {
-    const { waitReplicas } = this.#options
-    if (!waitReplicas) return states
-    let replicas: number
-    try {
-      replicas = await this.#client.wait(waitReplicas.count, waitReplicas.timeoutMs)
-    } catch (error) {
-      throw redisError(error)
-    }
+    const { count, timeoutMs } = this.#options.waitReplicas!
+    const replicas = await this.#ask(() => this.#client.wait!(count, timeoutMs))
     // On another connection than the grant's, WAIT would speak of nothing.
-    if (replicas >= waitReplicas.count && this.#disconnects === disconnects) return states
-    const message = `Only ${replicas} of ${waitReplicas.count} replicas have the lock after ${waitReplicas.timeoutMs} ms (waitReplicas).`
-    const failed: Failed = { status: 'failed', error: new BackendError(message, { transient: true }) }
-    return states.map((state) => (state.status === 'held' ? failed : state))
-  }
-
-  /** Sets aside claims on counted resources, which this backend does not serve. */
-  #onlyLocks(claims: readonly Claim[]) {
-    const isLock = ({ take, limit }: Claim) => take === 1 && limit === 1
-    const served = claims.filter(isLock)
-    const restore = (states: readonly ClaimState[]): readonly ClaimState[] => {
-      if (served.length === claims.length) return states
-      const rest = states.values()
-      return claims.map((claim) => (isLock(claim) ? rest.next().value! : { status: 'failed', error: new ConfigurationError(NOT_COUNTED) }))
-    }
-    return { served, restore }
+    if (replicas >= count && this.#disconnects === disconnects) return states
+    const message = `Only ${replicas} of ${count} replicas have the lock after ${timeoutMs} ms (waitReplicas).`
+    const unsafe = failed(new BackendError(message, { transient: true }))
+    return states.map((state) => (state.status === 'held' ? unsafe : state))
   }
 }
 
 const NOT_COUNTED = 'Semaphores and read-write locks are not there yet on Redis.'
+
+function isLock({ take, limit }: Claim): boolean {
+  return take === 1 && limit === 1
+}
+
+function isRefused({ status }: ClaimState): boolean {
+  return status === 'refused'
+}
+
+function resourceOf({ resource }: Named): string {
+  return resource
+}
+
+function failed(error: HoldfastError): Failed {
+  return { status: 'failed', error }
+}
+
+function throwIfFailed(item: readonly unknown[]): void {
+  const { error } = failure(item) ?? {}
+  if (error) throw error
+}
+
+/** What is gone since, or cannot be read, is left out. */
+function listed(state: ResourceState | Failed | undefined): ResourceState[] {
+  return state && 'key' in state ? [state] : []
+}

@@ -1,54 +1,40 @@
 import type { BackendFactory } from '../../core/backend.js'
 import { ConfigurationError, ConnectorError } from '../../core/errors.js'
 import { RedisBackend, type RedisOptions } from './backend.js'
-import { checkClient, withoutSecrets, type IoredisClient } from './client.js'
+import type { RedisClient } from './client.js'
+import { fromIoredis, isIoredis, type IoredisClient, type IoredisCluster } from './clients/ioredis.js'
+import { fromNodeRedis, isNodeRedis, type NodeRedisClient, type NodeRedisCluster, type NodeRedisSentinel } from './clients/node-redis.js'
 
 export type { RedisOptions } from './backend.js'
-export type { IoredisClient } from './client.js'
+export type { IoredisClient, IoredisCluster } from './clients/ioredis.js'
+export type { NodeRedisClient, NodeRedisCluster, NodeRedisSentinel } from './clients/node-redis.js'
 
-/** Locks on a single Redis, through your own ioredis client. It is used, never closed. */
-export function redisBackend(client: IoredisClient, options: RedisOptions = {}): BackendFactory {
-  checkClient(client)
+/** A client of ioredis, iovalkey or node-redis: of one instance, of a group with Sentinel, or of a cluster. */
+export type RedisDriver = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisCluster | NodeRedisSentinel
+
+/** Locks on Redis, through your own client. It is used, never closed. */
+export function redisBackend(driver: RedisDriver, options: RedisOptions = {}): BackendFactory {
+  const client = clientOf(driver)
   const { waitReplicas } = options
   if (waitReplicas && !(waitReplicas.count >= 1 && waitReplicas.timeoutMs >= 1)) {
     throw new ConfigurationError('waitReplicas is { count, timeoutMs }, each at least 1.')
   }
+  if (waitReplicas && !client.wait) {
+    throw new ConfigurationError(
+      'waitReplicas needs the very connection that wrote, which a Cluster client, or a Sentinel client of node-redis, does not give.',
+    )
+  }
   return (scope) => new RedisBackend(client, scope, options)
 }
 
-/** @internal A backend with a client of its own. */
-export async function redisFromUrl(url: URL, connectTimeoutMs: number): Promise<BackendFactory> {
-  if (url.hostname === '' || !/^(\/\d*)?$/.test(url.pathname)) {
-    throw new ConfigurationError('A Redis URL is redis://host:port/database, where the database is a number: redis://localhost:6379/0.')
+function clientOf(driver: RedisDriver | null | undefined): RedisClient {
+  if (typeof driver === 'object' && driver !== null) {
+    if (isIoredis(driver)) return fromIoredis(driver)
+    if (isNodeRedis(driver)) return fromNodeRedis(driver)
   }
-  const { Redis } = await loadIoredis()
-  const open = () => {
-    const client = new Redis(url.href, {
-      connectTimeout: connectTimeoutMs,
-      // Claims wait for the connection as they wait for the lock, and their own deadlines end that.
-      maxRetriesPerRequest: null,
-      // A connection that swallows everything is replaced: nothing else would ever notice.
-      socketTimeout: SOCKET_TIMEOUT_MS,
-      retryStrategy: (times) => Math.min(1_000, 25 * 2 ** Math.min(times, 6)),
-    })
-    return client
-  }
-  return (scope) => {
-    const client = open()
-    let trouble: Error | undefined
-    // Every request reports its own failure; without a listener ioredis prints them as well.
-    client.on('error', (error) => (trouble = withoutSecrets(error)))
-    client.on('ready', () => (trouble = undefined))
-    return new RedisBackend(client, scope, {}, { close: () => client.disconnect(), trouble: () => trouble })
-  }
+  throw new ConnectorError(
+    'redisBackend() takes a client of ioredis, iovalkey or node-redis: redisBackend(new Redis(…)) or redisBackend(await createClient(…).connect()).',
+  )
 }
 
-const SOCKET_TIMEOUT_MS = 5_000
-
-async function loadIoredis() {
-  try {
-    return await import('ioredis')
-  } catch (error) {
-    throw new ConnectorError('The Redis client is missing: npm i ioredis', { cause: error })
-  }
-}
+export { redisFromUrl } from './from-url.js'

@@ -3,20 +3,29 @@
  * language can share. Its siblings must live in the same cluster slot; since no rule about braces works for every key, they
  * carry a short tag that hashes to the lock's slot.
  */
-const SLOTS = 16_384
+import { slotOf, tagOf } from './slots.js'
 
 export class Keys {
-  readonly fence: string
-  /** Owners are appended. */
+  /** What channels begin with. The `@` tells the scripts that each node of a cluster has channels of its own. */
   readonly wake: string
+  readonly #isCluster: boolean
   readonly #prefix: string
   readonly #lock: string
 
-  constructor(prefix: string) {
+  constructor(prefix: string, isCluster: boolean) {
+    this.#isCluster = isCluster
     this.#prefix = prefix
     this.#lock = `${prefix}:lock:`
-    this.fence = `${prefix}:fence`
-    this.wake = `${prefix}:wake:`
+    this.wake = `${prefix}:wake:${isCluster ? '@' : ''}`
+  }
+
+  /** What has the same can share a script. */
+  slotOf(resource: string): number {
+    return this.#isCluster ? slotOf(this.#lock + resource) : 0
+  }
+
+  fence(slot: number): string {
+    return this.#isCluster ? `${this.#prefix}:fence:{${tagOf(slot)}}` : `${this.#prefix}:fence`
   }
 
   /** Lock, queue, heard, meta: in the order that the scripts expect. */
@@ -30,6 +39,11 @@ export class Keys {
     return lock.slice(this.#lock.length)
   }
 
+  /** Where an owner is told; `node` is empty unless it is a node of a cluster. */
+  channelOf(owner: string, node: string): string {
+    return node === '' ? this.wake + owner : `${this.wake}${node}:${owner}`
+  }
+
   /** A pattern for SCAN: the resource's own characters stand for themselves. */
   patternFor(resourcePrefix: string): string {
     return `${escapeGlob(this.#lock + resourcePrefix)}*`
@@ -38,53 +52,4 @@ export class Keys {
 
 function escapeGlob(text: string): string {
   return text.replace(/[\\*?[\]]/g, '\\$&')
-}
-
-/** The slot that Redis Cluster gives a key: CRC16 of the first non-empty {…} part, else of all of it. */
-export function slotOf(key: string): number {
-  const open = key.indexOf('{')
-  const close = open < 0 ? -1 : key.indexOf('}', open + 1)
-  return crc16(close > open + 1 ? key.slice(open + 1, close) : key) % SLOTS
-}
-
-let tags: string[] | undefined
-
-/** The shortest text found that hashes to the slot. */
-export function tagOf(slot: number): string {
-  return (tags ??= makeTags())[slot]!
-}
-
-function makeTags(): string[] {
-  const found = new Array<string>(SLOTS)
-  for (let n = 0, missing = SLOTS; missing > 0; n++) {
-    const tag = n.toString(36)
-    const slot = crc16(tag) % SLOTS
-    if (found[slot] !== undefined) continue
-    found[slot] = tag
-    missing--
-  }
-  return found
-}
-
-const CRC_TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
-  let crc = byte << 8
-  for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1
-  return crc
-})
-
-/** CRC16/XMODEM over the UTF-8 bytes. */
-function crc16(text: string): number {
-  let crc = 0
-  for (let i = 0; i < text.length; i++) {
-    const code = text.charCodeAt(i)
-    if (code > 0x7f) return crc16Bytes(Buffer.from(text))
-    crc = ((crc << 8) & 0xffff) ^ CRC_TABLE[(crc >> 8) ^ code]!
-  }
-  return crc
-}
-
-function crc16Bytes(bytes: Uint8Array): number {
-  let crc = 0
-  for (const byte of bytes) crc = ((crc << 8) & 0xffff) ^ CRC_TABLE[(crc >> 8) ^ byte]!
-  return crc
 }

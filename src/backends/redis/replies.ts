@@ -1,6 +1,6 @@
 /** What the scripts reply, and what is in the keys: from Redis' texts to the core's words. The headers in `lua/` say the rest. */
 import type { Claim, Failed, Holder } from '../../core/backend.js'
-import { redisItemError } from './client.js'
+import { redisItemError } from './errors.js'
 
 /** A client may be set to give numbers as strings. */
 export function codeOf(item: readonly unknown[]): number {

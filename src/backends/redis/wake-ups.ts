@@ -1,191 +1,130 @@
 /**
- * What Redis tells us unasked: one connection and one channel per manager, opened when the first claim has to wait, or a while
- * after the first grant.
+ * What Redis tells us unasked: one subscription per manager and master, opened when the first claim has to wait there, or a while
+ * after the first grant. In a cluster only what is subscribed on the node itself counts, so each node on which something is
+ * held or waited for has its own; elsewhere there is one master, whose id is empty.
  *
- *   off → connecting → on → connecting (the connection was lost) → on …
- *
- * A claim should be queued only while it is on: one that cannot be told of its grant says so, and finds out by asking.
- * Each time it comes on, wake-ups may have been missed, and everything that waits looks again. A connection can be dead without
- * either side noticing, so while anybody waits it is pinged, and replaced when it does not answer.
+ * A claim should be queued only while the subscription is on: one that cannot be told of its grant finds out by asking. Each time
+ * it comes on, wake-ups may have been missed, and everything that waits looks again.
  */
 import type { Scope } from '../../core/backend.js'
-import type { ServerClock, Timer } from '../../core/clock.js'
-import type { IoredisClient } from './client.js'
+import type { Timer } from '../../core/clock.js'
+import type { RedisClient, RedisNode } from './client.js'
 import type { Keys } from './keys.js'
+import type { ServerClocks } from './server-clocks.js'
+import { Subscription } from './subscription.js'
 
-const PING_EVERY_MS = 2_000
-const PING_TIMEOUT_MS = 2_000
-const MAX_RECONNECT_MS = 1_000
-/** A user may be forbidden to subscribe: then the heartbeat of those who wait has to do. */
-const PATIENCE_MS = 1_000
-const CLOSE_MS = 500
 const SOON_MS = 1_000
-const RETRY_MS = 1_000
+
+export interface WakeUpSettings {
+  /** Whether a pushed grant can be believed as it is; if not, it only makes us ask. */
+  readonly grantsCount: boolean
+  onEpoch(resource: string, epoch: bigint): void
+}
 
 export class WakeUps {
-  readonly #client: IoredisClient
+  readonly #client: RedisClient
   readonly #scope: Scope
   readonly #keys: Keys
-  readonly #serverClock: ServerClock
-  /** Whether a pushed grant can be believed as it is; if not, it only makes us ask. */
-  readonly #grantsCount: boolean
-  readonly #onEpoch: (epoch: bigint) => void
-  #subscriber: IoredisClient | undefined
-  #isOn = false
-  #opening: { readonly done: Promise<void>; finish(): void } | undefined
+  readonly #serverClocks: ServerClocks
+  readonly #settings: WakeUpSettings
+  readonly #subscriptions = new Map<string, Subscription>()
+  readonly #soon = new Map<string, Timer>()
   #hasWaiters = false
-  #soon: Timer | undefined
-  #heardAt = 0
-  #pingedAt: number | undefined
   #isClosed = false
 
-  constructor(
-    client: IoredisClient,
-    scope: Scope,
-    keys: Keys,
-    serverClock: ServerClock,
-    { grantsCount, onEpoch }: { grantsCount: boolean; onEpoch: (epoch: bigint) => void },
-  ) {
+  constructor(client: RedisClient, scope: Scope, keys: Keys, serverClocks: ServerClocks, settings: WakeUpSettings) {
     this.#client = client
     this.#scope = scope
     this.#keys = keys
-    this.#serverClock = serverClock
-    this.#grantsCount = grantsCount
-    this.#onEpoch = onEpoch
-  }
-
-  get isOn(): boolean {
-    return this.#isOn
+    this.#serverClocks = serverClocks
+    this.#settings = settings
   }
 
   /** Opens the subscription; resolves when it is on, or when it takes too long. */
-  async open(): Promise<void> {
-    if (this.#isOn || this.#isClosed) return
-    this.#subscriber ??= this.#connect()
-    await this.#atMost(PATIENCE_MS, this.#whenOn())
+  async open(node: string): Promise<void> {
+    if (!this.#isClosed) await this.#at(node).settled()
+  }
+
+  isOn(node: string): boolean {
+    return this.#subscriptions.get(node)?.isOn === true
   }
 
   /** Whoever holds a lock should hear when it is revoked; but a process that locks once and ends need not be delayed by it. */
-  openSoon(): void {
-    if (this.#subscriber || this.#soon || this.#isClosed) return
-    this.#soon = this.#scope.clock.timer(SOON_MS, () => void this.open(), 'background')
+  openSoon(node: string): void {
+    if (this.#subscriptions.has(node) || this.#soon.has(node) || this.#isClosed) return
+    this.#soon.set(node, this.#scope.clock.timer(SOON_MS, () => void this.open(node), 'background'))
   }
 
-  /** Called with each reply that says a claim waits: finds out when the subscription is dead. */
-  check(subscriptionsOnServer: number): void {
+  /** Called with each reply that says a claim waits. */
+  check(node: string, subscriptionsOnServer: number): void {
     this.#hasWaiters = true
-    if (!this.#isOn || this.#isClosed) return
-    if (subscriptionsOnServer === 0) return this.#reconnect()
-    const now = this.#scope.clock.now()
-    if (this.#pingedAt !== undefined) {
-      if (now - this.#pingedAt > PING_TIMEOUT_MS) this.#reconnect()
-    } else if (now - this.#heardAt > PING_EVERY_MS) {
-      this.#ping(now)
-    }
+    if (!this.#isClosed) this.#at(node).check(subscriptionsOnServer)
   }
 
-  /** Waits until the server knows, so that nothing is granted any more to somebody who does not listen. */
+  /** The client has lost a connection: its server may be gone, and ours with it. */
+  doubt(): void {
+    for (const subscription of this.#subscriptions.values()) subscription.doubt()
+  }
+
   async close(): Promise<void> {
     this.#isClosed = true
-    this.#soon?.cancel()
-    this.#opening?.finish()
-    const subscriber = this.#subscriber
-    if (!subscriber) return
-    if (this.#isOn) await this.#atMost(CLOSE_MS, subscriber.quit().then(noop, noop))
-    subscriber.disconnect()
+    for (const timer of this.#soon.values()) timer.cancel()
+    await Promise.all(Array.from(this.#subscriptions.values(), (subscription) => subscription.close()))
   }
 
-  async #atMost(ms: number, work: Promise<void>): Promise<void> {
-    let timer: Timer | undefined
-    const tooLong = new Promise<void>((resolve) => {
-      timer = this.#scope.clock.timer(ms, resolve, 'background')
+  #at(node: string): Subscription {
+    return this.#subscriptions.get(node) ?? this.#subscribe(node)
+  }
+
+  #subscribe(node: string): Subscription {
+    // A new node often stands in for one that is gone.
+    for (const other of this.#subscriptions.values()) void other.checkMaster()
+    this.#soon.get(node)?.cancel()
+    this.#soon.delete(node)
+    const subscription = new Subscription({
+      channel: this.#keys.channelOf(this.#scope.owner, node),
+      clock: this.#scope.clock,
+      find: () => this.#find(node),
+      isRight: async (connection) => node === '' || (await connection.call('CLUSTER', 'MYID')) === node,
+      onMessage: (message) => this.#receive(message, node),
+      // Those who are queued only from now on have missed nothing.
+      onOn: () => this.#hasWaiters && this.#scope.wake({ kind: 'look' }),
+      onGone: () => {
+        if (this.#subscriptions.get(node) === subscription) this.#subscriptions.delete(node)
+        this.#scope.wake({ kind: 'look' })
+      },
     })
-    await Promise.race([work, tooLong])
-    timer?.cancel()
+    this.#subscriptions.set(node, subscription)
+    return subscription
   }
 
-  #whenOn(): Promise<void> {
-    if (!this.#opening) {
-      let finish!: () => void
-      const done = new Promise<void>((resolve) => (finish = resolve))
-      this.#opening = { done, finish }
-    }
-    return this.#opening.done
-  }
-
-  #connect(): IoredisClient {
-    const subscriber = this.#client.duplicate({
-      lazyConnect: false,
-      // We subscribe ourselves, to know when that is done.
-      autoResubscribe: false,
-      autoResendUnfulfilledCommands: false,
-      enableOfflineQueue: true,
-      maxRetriesPerRequest: null,
-      commandTimeout: undefined,
-      retryStrategy: (times: number) => Math.min(MAX_RECONNECT_MS, 25 * 2 ** Math.min(times, 6)),
+  /** By the id that the node itself tells: addresses may be mapped on the way, and change hands. */
+  async #find(node: string): Promise<RedisNode | undefined> {
+    const masters = await this.#client.masters()
+    if (node === '') return masters[0]
+    let silent = 0
+    const ids = masters.map(async (master) => {
+      const id = await master.call('CLUSTER', 'MYID').catch(() => void silent++)
+      if (id !== node) throw new Error('It is another.')
+      return master
     })
-    subscriber.on('ready', () => {
-      // Listening is not work that should keep a process alive.
-      subscriber.stream?.unref?.()
-      void this.#subscribe(subscriber)
+    return Promise.any(ids).catch(() => {
+      if (silent > 0 || masters.length === 0) throw new Error('It may be one of those that do not answer.')
+      return undefined
     })
-    subscriber.on('close', () => {
-      this.#isOn = false
-    })
-    // Without a listener ioredis prints them; the asking of those who wait is the remedy.
-    subscriber.on('error', noop)
-    subscriber.on('message', (_channel: string, message: string) => this.#receive(message))
-    return subscriber
-  }
-
-  async #subscribe(subscriber: IoredisClient): Promise<void> {
-    if (subscriber.status !== 'ready' || this.#isOn || this.#isClosed) return
-    const tooLong = this.#scope.clock.timer(PING_TIMEOUT_MS, () => this.#reconnect(), 'background')
-    try {
-      await subscriber.subscribe(this.#keys.wake + this.#scope.owner)
-      tooLong.cancel()
-    } catch {
-      tooLong.cancel()
-      // The connection is gone again, or this user may not subscribe; until it can, everybody asks by the heartbeat.
-      this.#scope.clock.timer(RETRY_MS, () => void this.#subscribe(subscriber), 'background')
-      return
-    }
-    if (this.#isOn || this.#isClosed) return
-    this.#isOn = true
-    this.#pingedAt = undefined
-    this.#heardAt = this.#scope.clock.now()
-    this.#opening?.finish()
-    this.#opening = undefined
-    // Those who are queued only from now on have missed nothing.
-    if (this.#hasWaiters) this.#scope.wake({ kind: 'look' })
-  }
-
-  #reconnect(): void {
-    this.#isOn = false
-    this.#pingedAt = undefined
-    this.#subscriber?.disconnect(true)
-  }
-
-  #ping(now: number): void {
-    this.#pingedAt = now
-    const pong = () => {
-      this.#pingedAt = undefined
-      this.#heardAt = this.#scope.clock.now()
-    }
-    this.#subscriber!.ping().then(pong, noop)
   }
 
   /** Anybody may publish on a channel: what does not look like ours is nothing to us. */
-  #receive(message: string): void {
-    const now = this.#scope.clock.now()
-    this.#heardAt = now
+  #receive(message: string, node: string): void {
     const granted = GRANTED.exec(message)
     if (granted) {
-      const [, claimId, epoch, serverMs, waiting, lock] = granted as unknown as [string, string, string, string, string, string]
-      const since = this.#grantsCount ? this.#serverClock.toLocal(Number(serverMs), now) : undefined
-      this.#onEpoch(BigInt(epoch))
+      const [, claimId, epochText, serverMs, waiting, lock] = granted as unknown as [string, string, string, string, string, string]
       const resource = this.#keys.resourceOf(lock)
-      this.#scope.wake({ kind: 'granted', resource, claimId, epoch: BigInt(epoch), since, waiting: Number(waiting) })
+      const epoch = BigInt(epochText)
+      const now = this.#scope.clock.now()
+      const since = this.#settings.grantsCount ? this.#serverClocks.at(node).toLocal(Number(serverMs), now) : undefined
+      this.#settings.onEpoch(resource, epoch)
+      this.#scope.wake({ kind: 'granted', resource, claimId, epoch, since, waiting: Number(waiting) })
       return
     }
     const told = TOLD.exec(message)
@@ -197,5 +136,3 @@ export class WakeUps {
 
 const GRANTED = /^granted ([0-9a-f]{32}) (\d{1,20}) (\d{1,16}) (\d{1,16}) (.+)$/s
 const TOLD = /^(revoked|contended) ([0-9a-f]{32}) (.+)$/s
-
-function noop(): void {}

@@ -5,12 +5,19 @@
 --   P:q1:{T}:K    zset    the waiters by ticket; member <claim id>|<ttl ms>|<slots>|<owner>\n<type and metadata>
 --   P:w1:{T}:K    hash    owner -> when it was last heard (server ms), with 'd' if it is deaf; '#' -> the last ticket
 --   P:m1:{T}:K    string  <claim id>\n<type and metadata> of the holder, if it has any, PX = TTL
---   P:fence       string  the last epoch
+--   P:fence       string  the last epoch; in a cluster one per slot, P:fence:{T}
 -- Queue and hash go 10 s after the last word of a waiter, the rest with the lock: nothing stays behind per key.
 --
--- KEYS[1] = P:fence, then four per item: lock, queue, heard, meta.
--- ARGV[1] = owner, ARGV[2] = the highest epoch this client has seen, ARGV[3] = 'P:wake:', then the items.
+-- KEYS[1] = P:fence, then four per item: lock, queue, heard, meta. All in one slot.
+-- ARGV[1] = owner, ARGV[2] = the highest epoch this client has seen, ARGV[3] = 'P:wake:' ('P:wake:@' in a cluster), then the items.
+-- Reply: server ms, the node's id ('' unless in a cluster), and one item each.
 local owner, seen, wake = ARGV[1], ARGV[2], ARGV[3]
+-- A node of a cluster knows only of its own subscriptions, so everybody listens to each node on a channel of that node.
+local node = ''
+if string.sub(wake, -1) == '@' then
+  node = redis.call('CLUSTER', 'MYID')
+  wake = wake .. node .. ':'
+end
 local QUEUE_MS = 10000
 local GONE_MS = 2500
 local DEAF_TTL_MS = 2000
@@ -48,6 +55,12 @@ local function keys_of(item)
   return KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
 end
 
+-- How many subscriptions an owner's channel has here; nil if we may not know.
+local function subscriptions(who)
+  local counted = redis.pcall('PUBSUB', 'NUMSUB', wake .. who)
+  return not counted.err and counted[2] or nil
+end
+
 -- How to grant to a waiter: nil if it is gone. Both signs of life, because each alone lies: a subscription outlives a frozen
 -- process, and a word outlives a killed one. One that cannot be told finds out by its heartbeat, and until then has the lock
 -- for a short while only.
@@ -55,9 +68,9 @@ local function ttl_for(who, heard, ttl)
   local last, deaf = string.match(redis.call('HGET', heard, who) or '', '^(%d+)(d?)$')
   if not last or now - last >= GONE_MS then return nil end
   if deaf == 'd' then return math.min(tonumber(ttl), DEAF_TTL_MS) end
-  local subscribed = redis.pcall('PUBSUB', 'NUMSUB', wake .. who)
-  if subscribed.err then return math.min(tonumber(ttl), DEAF_TTL_MS) end
-  return subscribed[2] > 0 and ttl or nil
+  local subscribed = subscriptions(who)
+  if not subscribed then return math.min(tonumber(ttl), DEAF_TTL_MS) end
+  return subscribed > 0 and ttl or nil
 end
 
 local function keep_about(meta, id, ttl, about)
@@ -105,11 +118,11 @@ end
 
 -- One bad item, such as a key of another type, must not fail its neighbours after they have been written.
 local function each(count, step)
-  local reply = { now }
+  local items = {}
   for item = 1, count do
     local ok, result = pcall(step, item)
     if not ok then result = { -1, type(result) == 'table' and result.err or tostring(result) } end
-    reply[item + 1] = result
+    items[item] = result
   end
-  return reply
+  return { now, node, items }
 end

@@ -1,8 +1,9 @@
 -- Claims locks: grants what is free, and queues (or leaves) the rest.
 --
--- KEYS, ARGV[1..3]: see _store.lua. ARGV[4] = 'queue', 'deaf' (queue, but we cannot be told) or 'leave', then per item: claim
--- id, ttl ms, place ('' at first), type and metadata ('' for none).
--- Reply: server ms, then per item, the last of each telling whether it had a place and was not found in the queue any more
+-- KEYS, ARGV[1..3], reply: see _store.lua. ARGV[4] = 'queue' (a claim that has no place yet is refused if it could not be told of
+-- its grant), 'deaf' (queued all the same) or 'leave', then per item: claim id, ttl ms, place ('' at first), type and metadata ('' for
+-- none).
+-- Items of the reply; 'passed over' tells whether it had a place and was not found in the queue any more
 --     { 1, epoch, waiting, passed over } held
 --   | { 0, place, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata, subscriptions of our own channel,
 --       passed over } queued
@@ -15,9 +16,10 @@ if #KEYS == 5 and ARGV[7] == '' and ARGV[8] == '' and redis.call('EXISTS', KEYS[
   local epoch = time[1] .. string.format('%06d', time[2])
   local last = redis.call('GET', KEYS[1])
   if #ARGV[2] <= 16 and ARGV[2] < epoch and (not last or (#last == 16 and last < epoch)) then
+    local node = string.sub(ARGV[3], -1) == '@' and redis.call('CLUSTER', 'MYID') or ''
     redis.call('SET', KEYS[1], epoch)
     redis.call('SET', KEYS[2], ARGV[5] .. '.' .. epoch .. '.' .. ARGV[1], 'PX', ARGV[6])
-    return { time[1] * 1000 + math.floor(time[2] / 1000), { 1, epoch, 0, 0 } }
+    return { time[1] * 1000 + math.floor(time[2] / 1000), node, { { 1, epoch, 0, 0 } } }
   end
 end
 
@@ -37,12 +39,12 @@ local function hint(lock, value)
   if id and #id == 32 then redis.pcall('PUBLISH', wake .. who, 'contended ' .. id .. ' ' .. lock) end
 end
 
-local function enqueue(queue, heard, member, place)
+local function enqueue(queue, heard, member, place, is_deaf)
   local last = tonumber(redis.call('HGET', heard, '#')) or 0
   local ticket = tonumber(place) or tonumber(redis.call('ZSCORE', queue, member)) or last + 1
   if ticket > last then redis.call('HSET', heard, '#', ticket) end
   local added = redis.call('ZADD', queue, ticket, member)
-  redis.call('HSET', heard, owner, now .. (if_busy == 'deaf' and 'd' or ''))
+  redis.call('HSET', heard, owner, now .. (is_deaf and 'd' or ''))
   redis.call('PEXPIRE', queue, QUEUE_MS)
   redis.call('PEXPIRE', heard, QUEUE_MS)
   return ticket, place ~= '' and added or 0
@@ -69,7 +71,8 @@ return each((#ARGV - 4) / 4, function(item)
   end
 
   local member = member_of(id, ttl, about)
-  if if_busy == 'leave' then
+  local subscribed = if_busy ~= 'leave' and subscriptions(owner)
+  if if_busy == 'leave' or (if_busy == 'queue' and place == '' and subscribed == 0) then
     if place ~= '' then redis.call('ZREM', queue, member) end
     if not value and not promote(lock, queue, heard, meta) then
       return { 1, grant(lock, meta, id, ttl, owner, about), 0, 0 }
@@ -78,12 +81,11 @@ return each((#ARGV - 4) / 4, function(item)
     return { 2, waiting, waiting, blocker(lock, meta) }
   end
 
-  local ticket, passed_over = enqueue(queue, heard, member, place)
+  local ticket, passed_over = enqueue(queue, heard, member, place, subscribed == 0)
   if not value then
     local winner, epoch = promote(lock, queue, heard, meta, id)
     if winner == id then return { 1, epoch, redis.call('ZCARD', queue), passed_over } end
   end
-  local subscribed = redis.pcall('PUBSUB', 'NUMSUB', wake .. owner)
   local held_by, expires, holder_about = blocker(lock, meta)
   local ahead = redis.call('ZRANK', queue, member)
   if ahead == 0 then hint(lock, held_by) end
@@ -95,7 +97,7 @@ return each((#ARGV - 4) / 4, function(item)
     held_by,
     expires,
     holder_about,
-    subscribed.err and 1 or subscribed[2],
+    subscribed or 1,
     passed_over,
   }
 end)

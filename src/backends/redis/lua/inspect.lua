@@ -1,7 +1,7 @@
 -- Reads locks with their holders and waiters. Writes nothing.
 --
--- KEYS, ARGV[1..3]: see _store.lua.
--- Reply: server ms, then per item { value ('' if free), pttl, the holder's type and metadata, { waiters } } | { -1, error }
+-- KEYS, ARGV[1..3], reply: see _store.lua.
+-- Items of the reply: { value ('' if free), pttl, the holder's type and metadata, { waiters } } | { -1, error }
 
 -- @include _store
 

@@ -1,14 +1,14 @@
 -- Releases what is ours, handing it to the next waiter in the same step; withdraws what only waits.
 --
--- KEYS, ARGV[1..3]: see _store.lua; then per item: claim id, ttl ms, type and metadata ('' for none).
--- Reply: server ms, then per item { 1 } released | { 0 } not held (any more) | { -1, error }
+-- KEYS, ARGV[1..3], reply: see _store.lua; then per item: claim id, ttl ms, type and metadata ('' for none).
+-- Items of the reply: { 1 } released | { 0 } not held (any more) | { -1, error }
 
 -- Held and nobody waits is the common case: see claim.lua.
 if #KEYS == 5 and ARGV[6] == '' and redis.call('EXISTS', KEYS[3]) == 0 then
   local value = redis.call('GET', KEYS[2])
   if value and string.sub(value, 1, 32) == ARGV[4] then
     redis.call('DEL', KEYS[2])
-    return { 0, { 1 } }
+    return { 0, '', { { 1 } } }
   end
 end
 

@@ -1,9 +1,9 @@
 -- Renews what is still ours. A renewal never shortens unless it is exact.
 --
--- KEYS, ARGV[1..3]: see _store.lua; then per item: claim id, ttl ms, until when it may shorten (server ms, '' if it may not: an
--- old request must not cut short what was extended since), '1' if it has type or metadata, the token of the claim that is taken
+-- KEYS, ARGV[1..3], reply: see _store.lua; then per item: claim id, ttl ms, until when it may shorten (server ms, a space, and on
+-- which node, since each has a clock of its own; '' if it may not: an old request must not cut short what was extended since), '1' if it has type or metadata, the token of the claim that is taken
 -- over ('' if it is ours).
--- Reply: server ms, then per item { 1, waiting, epoch } held | { 0 } not ours | { 2 } revoked | { -1, error }
+-- Items of the reply: { 1, waiting, epoch } held | { 0 } not ours | { 2 } revoked | { -1, error }
 
 -- @include _store
 
@@ -30,7 +30,8 @@ return each((#ARGV - 3) / 5, function(item)
   if value and id_of(value) == id then
     local epoch, who = string.match(value, '^%x+%.(%d+)%.(.*)$')
     if who ~= owner then return { 0 } end
-    if redis.call('PTTL', lock) < tonumber(ttl) or (shorten_until ~= '' and now <= tonumber(shorten_until)) then
+    local until_ms, at = string.match(shorten_until, '^(%d+) (.*)$')
+    if redis.call('PTTL', lock) < tonumber(ttl) or (until_ms and at == node and now <= tonumber(until_ms)) then
       redis.call('PEXPIRE', lock, ttl)
       if about == '1' then redis.call('PEXPIRE', meta, ttl) end
     end

@@ -1,9 +1,9 @@
 -- Takes a lock from whoever holds it.
 --
--- KEYS, ARGV[1..3]: see _store.lua; ARGV[4] = 'told': it can no longer be renewed, and its holder is told to let go;
+-- KEYS, ARGV[1..3], reply: see _store.lua; ARGV[4] = 'told': it can no longer be renewed, and its holder is told to let go;
 -- 'now': it is free at once, and its holder is told. ARGV[5] = the value that was seen: a request that is carried out twice must
 -- not take the lock from the next holder too.
--- Reply: server ms, { 'told' | 'freed' | 'outsider' } or { 'changed', the value that is there now ('' if free) }
+-- Item of the reply: { 'told' | 'freed' | 'outsider' } or { 'changed', the value that is there now ('' if free) }
 
 -- @include _store
 
