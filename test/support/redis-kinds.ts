@@ -23,7 +23,7 @@ export interface RedisKind {
   readonly ownsClient: boolean
   /** Whether the client sends again what was not answered when it lost its connection. If not, it rejects. */
   readonly resends: boolean
-  start(): Promise<Deployment>
+  readonly start: () => Promise<Deployment>
 }
 
 /** How a process gets to the servers. */
@@ -63,7 +63,7 @@ export interface ProxiedRoute extends Route {
 
 export interface OpenClient {
   readonly client: Parameters<typeof redisBackend>[0]
-  close(): void
+  readonly close: () => void
 }
 
 interface Driver {
