@@ -21,7 +21,7 @@ const listeners = () => {
   return names.map((name) => process.listenerCount(name))
 }
 
-/** The first kind stands for what is the same in all of them; the others are there for their own connections and keys. */
+/** The first kind stands for what is the same in all of them; the others are there for their own connections. */
 const suites = kinds.map((kind, i) => ({ ...kind, batches: i === 0 ? 100 : 25 }))
 
 describe.each(suites)('$name', ({ start, batches }) => {
@@ -45,10 +45,15 @@ describe.each(suites)('$name', ({ start, batches }) => {
       await batch(0)
       const before = { resources: resources(), listeners: listeners() }
       const heapBefore = heapUsed()
-      for (let i = 1; i <= batches; i++) await batch(i * 1_000)
+      let heapAfter = Infinity
+      for (let i = 1; i <= batches; i++) {
+        await batch(i * 1_000)
+        // The least of several: buffers of a client come and go, and a leak stays.
+        if (i > batches - 10) heapAfter = Math.min(heapAfter, heapUsed())
+      }
       expect(resources()).toEqual(before.resources)
       expect(listeners()).toEqual(before.listeners)
-      expect(heapUsed() - heapBefore).toBeLessThan(3_000_000)
+      expect(heapAfter - heapBefore).toBeLessThan(3_000_000)
       // One counter, or in a cluster at most one per slot.
       const left = await redis.keys('*')
       expect(left.filter((name) => !isFence(name))).toEqual([])

@@ -39,7 +39,7 @@ function keep(lock, waiter, askedAt, grantedAt) {
   return { id, key, fence, token }
 }
 
-async function letGo(id, waiter) {
+async function letGo(id, waiter, release = (lock) => lock.release()) {
   const { lock } = handle(id)
   const hold = holds.get(id)
   const releasedAt = now()
@@ -47,8 +47,20 @@ async function letGo(id, waiter) {
   const wasHeld = !hold.ended
   hold.ended = true
   if (wasHeld) tell('released', { id, key: lock.key, waiter, fence: lock.fence, at: releasedAt })
-  const result = await lock.release()
+  const result = await release(lock)
   return { releasedAt, result }
+}
+
+/** What was lost on the way can be said again; some clients do that by themselves. */
+async function releaseInTheEnd(lock) {
+  for (;;) {
+    try {
+      return await lock.release()
+    } catch (error) {
+      if (!error.transient) throw error
+      await sleep(20)
+    }
+  }
 }
 
 function handle(id) {
@@ -108,7 +120,7 @@ const methods = {
         const grantedAt = now()
         const { id } = keep(lock, waiter, askedAt, grantedAt)
         if (holdMs > 0) await sleep(holdMs)
-        const { releasedAt } = await letGo(id, waiter)
+        const { releasedAt } = await letGo(id, waiter, releaseInTheEnd)
         holds.delete(id)
         log.push([waiter, askedAt, grantedAt, releasedAt, lock.fence])
       }
