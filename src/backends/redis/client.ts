@@ -25,9 +25,9 @@ export interface RedisNode {
 }
 
 export interface ConnectionListener {
-  onMessage(message: string): void
+  readonly onMessage: (message: string) => void
   /** It is over, for good. */
-  onClose(): void
+  readonly onClose: () => void
 }
 
 /** A connection of our own. It does not keep the process alive, and does not come back when it is lost. */

@@ -21,13 +21,13 @@ export interface SubscriptionSettings {
   readonly channel: string
   readonly clock: Clock
   /** The master, through the client's connection as it is now; undefined if it is a master no more. */
-  find(): Promise<RedisNode | undefined>
+  readonly find: () => Promise<RedisNode | undefined>
   /** Whether that is who answers at the other end: in a cluster another node may have its address by now. */
-  isRight(connection: Connection): Promise<boolean>
-  onMessage(message: string): void
+  readonly isRight: (connection: Connection) => Promise<boolean>
+  readonly onMessage: (message: string) => void
   /** It is on again, and wake-ups may have been missed. */
-  onOn(): void
-  onGone(): void
+  readonly onOn: () => void
+  readonly onGone: () => void
 }
 
 export class Subscription {

@@ -18,7 +18,7 @@ const SOON_MS = 1_000
 export interface WakeUpSettings {
   /** Whether a pushed grant can be believed as it is; if not, it only makes us ask. */
   readonly grantsCount: boolean
-  onEpoch(resource: string, epoch: bigint): void
+  readonly onEpoch: (resource: string, epoch: bigint) => void
 }
 
 export class WakeUps {
