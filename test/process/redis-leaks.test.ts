@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -43,6 +44,8 @@ describe.each(suites)('$name', ({ start, batches }) => {
       }
       const batch = async (first: number) => Promise.all(Array.from({ length: 1_000 }, (_, i) => cycle(first + i)))
       await batch(0)
+      // Until there are all connections that there will be: some are opened a while after the first lock.
+      await sleep(1_500)
       const before = { resources: resources(), listeners: listeners() }
       const heapBefore = heapUsed()
       let heapAfter = Infinity

@@ -129,6 +129,24 @@ const methods = {
     return log
   },
 
+  async contend(key, waiters, holdMs, options) {
+    isContending = true
+    const one = async (waiter) => {
+      while (isContending) {
+        const askedAt = now()
+        const { id } = keep(await manager.lock(key, options), waiter, askedAt, now())
+        await sleep(holdMs)
+        await letGo(id, waiter, releaseInTheEnd)
+        holds.delete(id)
+      }
+    }
+    await Promise.all(Array.from({ length: waiters }, (_, waiter) => one(waiter)))
+  },
+
+  endContention() {
+    isContending = false
+  },
+
   probe(id) {
     return look(handle(id))
   },
@@ -156,6 +174,7 @@ const methods = {
 }
 
 let leaving = false
+let isContending = false
 
 async function answer({ call, method, args }) {
   try {

@@ -53,6 +53,9 @@ export interface Methods {
   hold(key: string, options: LockOptions, ms: number): Held
   /** So many waiters at once, each so many times. Each hold is an event as well, so a killed worker's are not lost. */
   convoy(key: string, waiters: number, rounds: number, holdMs: number, options?: LockOptions): ConvoyRow[]
+  /** So many waiters, again and again until `endContention`; those that wait then still wait to the end. */
+  contend(key: string, waiters: number, holdMs: number, options?: LockOptions): void
+  endContention(): void
   probe(id: number): Probe
   /** Keeps the event loop busy. */
   block(ms: number): void
