@@ -9,7 +9,8 @@ export interface ConnectOptions extends ManagerOptions {
   readonly connectTimeoutMs?: number
 }
 
-type Loader = (url: URL, connectTimeoutMs: number) => Promise<BackendFactory>
+/** It gets the text: lists of hosts are nothing that `URL` could parse. */
+type Loader = (url: string, connectTimeoutMs: number) => Promise<BackendFactory>
 
 const redis: Loader = async (url, timeoutMs) => (await import('./backends/redis/index.js')).redisFromUrl(url, timeoutMs)
 
@@ -17,6 +18,10 @@ const LOADERS: Readonly<Record<string, Loader>> = {
   'memory:': async () => (await import('./backends/memory/index.js')).memoryBackend(),
   'redis:': redis,
   'rediss:': redis,
+  'redis+sentinel:': redis,
+  'rediss+sentinel:': redis,
+  'redis+cluster:': redis,
+  'rediss+cluster:': redis,
 }
 
 const PLANNED = ['sqlite:', 'etcd:', 'etcds:', 'postgres:', 'postgresql:', 'mysql:', 'mariadb:']
@@ -52,13 +57,11 @@ async function load(target: string | undefined, connectTimeoutMs: number): Promi
   const there = Object.keys(LOADERS).join(' ')
   if (PLANNED.includes(scheme)) throw new ConfigurationError(`${scheme} is not there yet in this version. There are: ${there}`)
   if (/^[\w.-]+:\d+$/.test(target)) throw new ConfigurationError(`connect() takes a URL. Did you mean redis://${target}?`)
-  if (!URL.canParse(target)) {
-    const hint = 'Special characters in a password have to be percent-encoded.'
-    throw new ConfigurationError(`connect() takes a URL, such as redis://localhost:6379; this is none. ${hint}`)
-  }
   const loader = LOADERS[scheme]
-  if (!loader) throw new ConfigurationError(`connect() does not know the scheme ${scheme} There are: ${there}`)
-  return loader(new URL(target), connectTimeoutMs)
+  if (loader) return loader(target, connectTimeoutMs)
+  if (URL.canParse(target)) throw new ConfigurationError(`connect() does not know the scheme ${scheme} There are: ${there}`)
+  const hint = 'Special characters in a password have to be percent-encoded.'
+  throw new ConfigurationError(`connect() takes a URL, such as redis://localhost:6379; this is none. ${hint}`)
 }
 
 async function within(timeoutMs: number, locks: LockManager): Promise<void> {

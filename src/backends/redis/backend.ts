@@ -94,9 +94,11 @@ export class RedisBackend implements Backend {
     try {
       await this.#own?.ready()
       const masters = await this.#client.masters()
-      for (const memory of await Promise.all(masters.map((master) => master.call('INFO', 'memory')))) {
-        policies.add(/^maxmemory_policy:(\S+)/m.exec(String(memory))?.[1] ?? 'noeviction')
-      }
+      // Of a cluster one that answers will do: it may well be about to replace another.
+      const memories = await Promise.allSettled(masters.map((master) => master.call('INFO', 'memory')))
+      const answers = memories.flatMap((memory) => (memory.status === 'fulfilled' ? String(memory.value) : []))
+      if (answers.length === 0) throw (memories[0] as PromiseRejectedResult | undefined)?.reason ?? new Error('There is no master.')
+      for (const memory of answers) policies.add(/^maxmemory_policy:(\S+)/m.exec(memory)?.[1] ?? 'noeviction')
     } catch (error) {
       const said = redisError(error)
       // A user may be forbidden to ask.
@@ -196,18 +198,18 @@ export class RedisBackend implements Backend {
   }
 
   async #claim(slot: number, claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    const states = await this.#claimOnce(slot, claims, ifBusy)
-    if (ifBusy === 'leave' || !states.some(isRefused)) return states
-    // Most claims never wait, so there is no subscription until one has to. The script queues nobody who could not be told, unless
-    // the subscription is not to be had.
-    const node = this.#nodes.get(slot)!
-    await this.#wakeUps.open(node)
+    if (ifBusy === 'leave') return this.#claimOnce(slot, claims, 'leave')
+    // Most claims never wait, so there is no subscription until one has to; and none is queued that could not be told, unless the
+    // subscription is not to be had.
+    const states = await this.#claimOnce(slot, claims, 'hearing')
+    if (!states.some(isRefused)) return states
+    await this.#wakeUps.open(this.#nodes.get(slot)!)
     const busy = claims.filter((_, i) => isRefused(states[i]!))
-    const queued = (await this.#claimOnce(slot, busy, this.#wakeUps.isOn(node) ? 'queue' : 'deaf')).values()
+    const queued = (await this.#claimOnce(slot, busy, 'queue')).values()
     return states.map((state) => (isRefused(state) ? queued.next().value! : state))
   }
 
-  async #claimOnce(slot: number, claims: readonly Claim[], ifBusy: 'queue' | 'deaf' | 'leave'): Promise<readonly ClaimState[]> {
+  async #claimOnce(slot: number, claims: readonly Claim[], ifBusy: 'queue' | 'hearing' | 'leave'): Promise<readonly ClaimState[]> {
     const args: string[] = [ifBusy]
     for (const claim of claims) args.push(claim.id, String(claim.ttlMs), claim.place ?? '', aboutOf(claim))
     const sentAt = this.#scope.clock.now()

@@ -47,10 +47,6 @@ export class Subscription {
     void this.#keepOpen()
   }
 
-  get isOn(): boolean {
-    return this.#isOn
-  }
-
   /** Resolves when it is on, when an attempt has failed, or when it takes too long. */
   async settled(): Promise<void> {
     if (!this.#isOn) await this.#atMost(PATIENCE_MS, this.#attempt)

@@ -45,10 +45,6 @@ export class WakeUps {
     if (!this.#isClosed) await this.#at(node).settled()
   }
 
-  isOn(node: string): boolean {
-    return this.#subscriptions.get(node)?.isOn === true
-  }
-
   /** Whoever holds a lock should hear when it is revoked; but a process that locks once and ends need not be delayed by it. */
   openSoon(node: string): void {
     if (this.#subscriptions.has(node) || this.#soon.has(node) || this.#isClosed) return

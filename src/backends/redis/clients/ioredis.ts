@@ -27,9 +27,11 @@ export interface IoredisClient {
 /** The part of an ioredis `Cluster` that is used. */
 export interface IoredisCluster {
   readonly isCluster: boolean
+  readonly status: string
   readonly options?: { readonly keyPrefix?: string | undefined; readonly redisOptions?: { readonly keyPrefix?: string | undefined } }
   evalsha(sha: string, numberOfKeys: number, ...keysAndArgs: string[]): Promise<unknown>
   eval(script: string, numberOfKeys: number, ...keysAndArgs: string[]): Promise<unknown>
+  call(command: string, ...args: string[]): Promise<unknown>
   nodes(role?: 'master'): IoredisClient[]
   on(event: string, listener: (...args: any[]) => void): unknown
   off(event: string, listener: (...args: any[]) => void): unknown
@@ -88,6 +90,8 @@ class IoredisClusterClient implements RedisClient {
   }
 
   async masters(): Promise<readonly RedisNode[]> {
+    // Until it knows better, it takes all that it was given for masters.
+    if (this.#cluster.status !== 'ready') await this.#cluster.call('ping')
     return this.#cluster.nodes('master').map((node) => new IoredisNode(node))
   }
 
@@ -138,6 +142,8 @@ class IoredisNode implements RedisNode {
       socketTimeout: undefined,
       sentinelCommandTimeout: this.#redis.options?.sentinelCommandTimeout ?? SENTINEL_TIMEOUT_MS,
       sentinelRetryStrategy: null,
+      // It is pinged when its master may have gone.
+      failoverDetector: false,
     })
     redis.on('ready', () => void redis.stream?.unref?.())
     redis.on('message', (_channel: string, message: string) => onMessage(message))

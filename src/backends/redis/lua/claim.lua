@@ -1,8 +1,8 @@
 -- Claims locks: grants what is free, and queues (or leaves) the rest.
 --
--- KEYS, ARGV[1..3], reply: see _store.lua. ARGV[4] = 'queue' (a claim that has no place yet is refused if it could not be told of
--- its grant), 'deaf' (queued all the same) or 'leave', then per item: claim id, ttl ms, place ('' at first), type and metadata ('' for
--- none).
+-- KEYS, ARGV[1..3], reply: see _store.lua. ARGV[4] = 'leave', 'queue', or 'hearing': queue, but not without a subscription that
+-- could tell of the grant (one that has a place is queued in any case). Then per item: claim id, ttl ms, place ('' at first), type and
+-- metadata ('' for none).
 -- Items of the reply; 'passed over' tells whether it had a place and was not found in the queue any more
 --     { 1, epoch, waiting, passed over } held
 --   | { 0, place, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata, subscriptions of our own channel,
@@ -72,7 +72,7 @@ return each((#ARGV - 4) / 4, function(item)
 
   local member = member_of(id, ttl, about)
   local subscribed = if_busy ~= 'leave' and subscriptions(owner)
-  if if_busy == 'leave' or (if_busy == 'queue' and place == '' and subscribed == 0) then
+  if if_busy == 'leave' or (if_busy == 'hearing' and place == '' and subscribed == 0) then
     if place ~= '' then redis.call('ZREM', queue, member) end
     if not value and not promote(lock, queue, heard, meta) then
       return { 1, grant(lock, meta, id, ttl, owner, about), 0, 0 }
