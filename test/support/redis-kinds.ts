@@ -6,9 +6,13 @@
  * proxy puts its own ports into what they say.
  */
 import { Cluster, Redis } from 'ioredis'
-import { redisBackend } from '../../src/backends/redis/index.js'
+import { createClient, createCluster, createSentinel } from 'redis'
+import { RedisBackend } from '../../src/backends/redis/backend.js'
+import { openNodeRedis } from '../../src/backends/redis/clients/open-node-redis.js'
+import type { RedisDriver } from '../../src/backends/redis/index.js'
+import { parseRedisUrl } from '../../src/backends/redis/url.js'
 import { connect, type ConnectOptions, type LockManager } from '../../src/index.js'
-import { connectThrough, openNodeRedis, partsOf } from './fixtures/node-redis.mjs'
+import { connectThroughNodeRedis } from './fixtures/node-redis.mjs'
 import { startRedisCluster, type RedisCluster } from './redis-cluster.js'
 import { startRedisSentinel, type RedisSentinel } from './redis-sentinel.js'
 import { startRedis, type Monitor, type RedisServer } from './redis-server.js'
@@ -19,8 +23,6 @@ import { spawnWorker, type Worker, type WorkerOptions } from './workers.js'
 export interface RedisKind {
   readonly name: string
   readonly isSingle: boolean
-  /** Whether holdfast makes the client, from a URL. */
-  readonly ownsClient: boolean
   /** Whether the client sends again what was not answered when it lost its connection. If not, it rejects. */
   readonly resends: boolean
   readonly start: () => Promise<Deployment>
@@ -62,7 +64,7 @@ export interface ProxiedRoute extends Route {
 }
 
 export interface OpenClient {
-  readonly client: Parameters<typeof redisBackend>[0]
+  readonly client: RedisDriver
   readonly close: () => void
 }
 
@@ -75,26 +77,31 @@ interface Driver {
 
 const ioredis: Driver = {
   client: async (url) => {
-    const client = openIoredis(url)
+    const { kind, hosts, masterName } = parseRedisUrl(url)
+    const client = {
+      single: () => new Redis({ ...hosts[0] }),
+      sentinel: () => new Redis({ sentinels: [...hosts], name: masterName }),
+      cluster: () => new Cluster([...hosts]),
+    }[kind]()
     client.on('error', () => {})
     return { client, close: () => client.disconnect() }
   },
   connect,
 }
 
-function openIoredis(url: string): Redis | Cluster {
-  const { scheme, hosts, name, login } = partsOf(url)
-  if (scheme === 'redis+sentinel') return new Redis({ sentinels: hosts, name, ...login })
-  if (scheme === 'redis+cluster') return new Cluster(hosts, { redisOptions: login })
-  return new Redis({ ...hosts[0], ...login })
-}
-
 const nodeRedis: Driver = {
   client: async (url) => {
-    const client = await openNodeRedis(url)
-    return { client, close: () => client.destroy() }
+    const { kind, hosts, masterName } = parseRedisUrl(url)
+    const client = {
+      single: () => createClient({ socket: { ...hosts[0]! } }),
+      sentinel: () => createSentinel({ name: masterName, sentinelRootNodes: [...hosts] }),
+      cluster: () => createCluster({ rootNodes: hosts.map((host) => ({ socket: { ...host } })) }),
+    }[kind]()
+    ;(client as NodeJS.EventEmitter).on('error', () => {})
+    await client.connect()
+    return { client: client as RedisDriver, close: () => void client.destroy() }
   },
-  connect: connectThrough({ connect, redisBackend }),
+  connect: connectThroughNodeRedis({ connect, RedisBackend, openNodeRedis, parseRedisUrl }),
   library: new URL('./fixtures/connect-with-node-redis.mjs', import.meta.url).href,
 }
 
@@ -131,6 +138,11 @@ export class Deployment extends Route {
   /** The same servers, for a user of the ACL. */
   as(user: string, password: string): Route {
     return new Route(this.#shape.urlOf(`${user}:${password}@`, ({ port }) => port), this.#driver)
+  }
+
+  /** Where nobody listens. */
+  nowhere(): Route {
+    return new Route(this.#shape.urlOf('', () => 1), this.#driver)
   }
 
   /** The same servers, with a proxy in between. */
@@ -287,8 +299,8 @@ const watched = async (driver: Driver) => new Deployment(shapeOfSentinel(await s
 const sharded = async (driver: Driver) => new Deployment(shapeOfCluster(await startRedisCluster()), driver)
 
 export const kinds: readonly RedisKind[] = [
-  { name: 'ioredis', isSingle: true, ownsClient: true, resends: true, start: () => single(ioredis) },
-  { name: 'node-redis', isSingle: true, ownsClient: false, resends: false, start: () => single(nodeRedis) },
-  { name: 'Sentinel', isSingle: false, ownsClient: true, resends: true, start: () => watched(ioredis) },
-  { name: 'Cluster', isSingle: false, ownsClient: true, resends: true, start: () => sharded(ioredis) },
+  { name: 'ioredis', isSingle: true, resends: true, start: () => single(ioredis) },
+  { name: 'node-redis', isSingle: true, resends: false, start: () => single(nodeRedis) },
+  { name: 'Sentinel', isSingle: false, resends: true, start: () => watched(ioredis) },
+  { name: 'Cluster', isSingle: false, resends: true, start: () => sharded(ioredis) },
 ]
