@@ -294,13 +294,17 @@ function shapeOfCluster(cluster: RedisCluster): Shape {
   }
 }
 
-const single = async (driver: Driver) => new Deployment(shapeOfSingle(await startRedis()), driver)
-const watched = async (driver: Driver) => new Deployment(shapeOfSentinel(await startRedisSentinel()), driver)
-const sharded = async (driver: Driver) => new Deployment(shapeOfCluster(await startRedisCluster()), driver)
+const drivers = { ioredis, 'node-redis': nodeRedis }
+export type DriverName = keyof typeof drivers
 
+export const onSentinel = (sentinel: RedisSentinel, driver: DriverName) => new Deployment(shapeOfSentinel(sentinel), drivers[driver])
+export const onCluster = (cluster: RedisCluster, driver: DriverName) => new Deployment(shapeOfCluster(cluster), drivers[driver])
+const onSingle = (server: RedisServer, driver: DriverName) => new Deployment(shapeOfSingle(server), drivers[driver])
+
+/** Those that every check is run on. Faults that only Sentinels and clusters have are tried through node-redis as well. */
 export const kinds: readonly RedisKind[] = [
-  { name: 'ioredis', isSingle: true, resends: true, start: () => single(ioredis) },
-  { name: 'node-redis', isSingle: true, resends: false, start: () => single(nodeRedis) },
-  { name: 'Sentinel', isSingle: false, resends: true, start: () => watched(ioredis) },
-  { name: 'Cluster', isSingle: false, resends: true, start: () => sharded(ioredis) },
+  { name: 'ioredis', isSingle: true, resends: true, start: async () => onSingle(await startRedis(), 'ioredis') },
+  { name: 'node-redis', isSingle: true, resends: false, start: async () => onSingle(await startRedis(), 'node-redis') },
+  { name: 'Sentinel', isSingle: false, resends: true, start: async () => onSentinel(await startRedisSentinel(), 'ioredis') },
+  { name: 'Cluster', isSingle: false, resends: true, start: async () => onCluster(await startRedisCluster(), 'ioredis') },
 ]

@@ -51,17 +51,19 @@ async function letGo(id, waiter, release = (lock) => lock.release()) {
   return { releasedAt, result }
 }
 
-/** What was lost on the way can be said again; some clients do that by themselves. */
-async function releaseInTheEnd(lock) {
+/** What failed for a moment can be tried again; some clients do that by themselves. */
+async function inTheEnd(step) {
   for (;;) {
     try {
-      return await lock.release()
+      return await step()
     } catch (error) {
       if (!error.transient) throw error
       await sleep(20)
     }
   }
 }
+
+const releaseInTheEnd = (lock) => inTheEnd(() => lock.release())
 
 function handle(id) {
   const hold = holds.get(id)
@@ -103,6 +105,10 @@ const methods = {
     return (await letGo(id, 0)).result
   },
 
+  async releaseInTheEnd(id) {
+    return (await letGo(id, 0, releaseInTheEnd)).result
+  },
+
   async hold(key, options, ms) {
     const held = await methods.lock(key, options)
     await sleep(ms)
@@ -134,7 +140,8 @@ const methods = {
     const one = async (waiter) => {
       while (isContending) {
         const askedAt = now()
-        const { id } = keep(await manager.lock(key, options), waiter, askedAt, now())
+        const lock = await inTheEnd(() => manager.lock(key, options))
+        const { id } = keep(lock, waiter, askedAt, now())
         await sleep(holdMs)
         await letGo(id, waiter, releaseInTheEnd)
         holds.delete(id)
