@@ -41,7 +41,7 @@ async function run(source: string, args: readonly (string | number)[], call: Cal
   return items
 }
 
-const claim = async (claimId: string, how: 'queue' | 'deaf' | 'leave' = 'queue', { ttl = 5_000, place = '', about = '', ...call }: Call & { ttl?: number; place?: string; about?: string } = {}) =>
+const claim = async (claimId: string, how: 'queue' | 'hearing' | 'leave' = 'queue', { ttl = 5_000, place = '', about = '', ...call }: Call & { ttl?: number; place?: string; about?: string } = {}) =>
   (await run(lua.claim, [how, claimId, ttl, place, about], call))[0]!
 const renew = async (claimId: string, ttl: number, { shortenUntil = '', from = '', ...call }: Call & { shortenUntil?: string; from?: string } = {}) =>
   (await run(lua.renew, [claimId, ttl, shortenUntil, '', from], call))[0]!
@@ -175,24 +175,24 @@ describe('claim.lua', () => {
 
   it('queues nobody who could not be told, unless it insists or had its place before', async () => {
     await claim(A)
-    expect((await claim(B, 'queue', { owner: 'deaf' })).slice(0, 3)).toEqual([2, 0, 0])
+    expect((await claim(B, 'hearing', { owner: 'deaf' })).slice(0, 3)).toEqual([2, 0, 0])
     expect(await client.exists(queue)).toBe(0)
-    expect((await claim(B, 'queue', { owner: 'deaf', place: '3' })).slice(0, 2)).toEqual([0, '3'])
-    expect((await claim(C, 'deaf', { owner: 'deaf' })).slice(0, 2)).toEqual([0, '4'])
+    expect((await claim(B, 'hearing', { owner: 'deaf', place: '3' })).slice(0, 2)).toEqual([0, '3'])
+    expect((await claim(C, 'queue', { owner: 'deaf' })).slice(0, 2)).toEqual([0, '4'])
     expect(await client.hget(heard, 'deaf')).toMatch(/^\d+d$/)
     const listens = await listening('deaf')
-    await claim(C, 'deaf', { owner: 'deaf', place: '4' })
+    await claim(C, 'queue', { owner: 'deaf', place: '4' })
     expect(await client.hget(heard, 'deaf')).toMatch(/^\d+$/)
     await listens.stop()
   })
 
   it('one that is deaf is granted for a while, until it asks', async () => {
     await claim(A)
-    await claim(B, 'deaf', { owner: 'deaf', ttl: 30_000 })
+    await claim(B, 'queue', { owner: 'deaf', ttl: 30_000 })
     await release(A)
     expect(await client.get(lock)).toContain(`${B}.`)
     expect(await client.pttl(lock)).toBeLessThanOrEqual(2_000)
-    expect((await claim(B, 'deaf', { owner: 'deaf', ttl: 30_000, place: '1' })).slice(0, 1)).toEqual([1])
+    expect((await claim(B, 'queue', { owner: 'deaf', ttl: 30_000, place: '1' })).slice(0, 1)).toEqual([1])
     expect(await client.pttl(lock)).toBeGreaterThan(25_000)
   })
 

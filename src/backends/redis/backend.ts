@@ -18,7 +18,7 @@ import {
 } from '../../core/backend.js'
 import { BackendError, ConfigurationError, ConnectorError, type HoldfastError } from '../../core/errors.js'
 import type { OwnClient, RedisClient } from './client.js'
-import { redisError } from './errors.js'
+import { isMigrating, redisError } from './errors.js'
 import { Keys } from './keys.js'
 import * as lua from './lua.js'
 import { aboutOf, codeOf, epochOf, failure, parseHolder, parseWaiter } from './replies.js'
@@ -37,6 +37,7 @@ const scripts = {
   release: new Script(lua.release),
   revoke: new Script(lua.revoke),
   inspect: new Script(lua.inspect),
+  lone: new Script(lua.lone),
 }
 
 interface Named {
@@ -229,19 +230,33 @@ export class RedisBackend implements Backend {
       const shortenUntil = exact && serverNow !== undefined ? `${serverNow + EXACT_WITHIN_MS} ${node}` : ''
       args.push(claim.id, String(ttlMs), shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '')
     }
-    const [serverMs, answering, items] = await this.#run(scripts.renew, slot, renewals.map(({ claim }) => claim), args)
-    this.#note(slot, answering, sentAt, serverMs)
-    return items.map((item) => this.#renewState(item, slot))
+    try {
+      const [serverMs, answering, items] = await this.#run(scripts.renew, slot, renewals.map(({ claim }) => claim), args)
+      this.#note(slot, answering, sentAt, serverMs)
+      return items.map((item) => this.#renewState(item, slot))
+    } catch (error) {
+      if (!isMigrating(error)) throw error
+      const alone = async ({ claim, ttlMs, from }: Renewal) =>
+        from === undefined ? this.#renewState(await this.#runAlone('renew', claim, ttlMs), slot) : failed(error as HoldfastError)
+      return Promise.all(renewals.map(alone))
+    }
   }
 
   async #release(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     const args: string[] = []
     for (const claim of claims) args.push(claim.id, String(claim.ttlMs), aboutOf(claim))
     const disconnects = this.#disconnects
-    const [, , items] = await this.#run(scripts.release, slot, claims, args)
-    // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
-    const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
-    return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
+    try {
+      const [, , items] = await this.#run(scripts.release, slot, claims, args)
+      // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
+      const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
+      return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
+    } catch (error) {
+      if (!isMigrating(error)) throw error
+      const items = await Promise.all(claims.map((claim) => this.#runAlone('release', claim, claim.ttlMs)))
+      // What is not held may wait, in a queue that cannot be reached now.
+      return items.map((item) => (codeOf(item) === 1 ? { status: 'released' } : failed(error as HoldfastError)))
+    }
   }
 
   async #inspect(slot: number, resources: readonly Named[]): Promise<readonly (ResourceState | undefined)[]> {
@@ -268,6 +283,11 @@ export class RedisBackend implements Backend {
     } catch (error) {
       throw redisError(error)
     }
+  }
+
+  async #runAlone(step: 'renew' | 'release', claim: Claim, ttlMs: number): Promise<readonly unknown[]> {
+    const words = [this.#keys.of(claim.resource)[0], step, claim.id, this.#scope.owner, String(ttlMs)]
+    return this.#ask(() => scripts.lone.run(this.#client, 1, words)) as Promise<readonly unknown[]>
   }
 
   async #ask<T>(question: () => Promise<T>): Promise<T> {

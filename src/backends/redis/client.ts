@@ -35,7 +35,6 @@ export interface Connection {
   readonly ready: Promise<unknown>
   call(...command: readonly string[]): Promise<unknown>
   subscribe(channel: string): Promise<unknown>
-  unsubscribe(channel: string): Promise<unknown>
   destroy(): void
 }
 

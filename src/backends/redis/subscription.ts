@@ -74,7 +74,7 @@ export class Subscription {
   async close(): Promise<void> {
     const connection = this.#isOn ? this.#connection : undefined
     this.#isClosed = true
-    if (connection) await this.#atMost(CLOSE_MS, connection.unsubscribe(this.#settings.channel))
+    if (connection) await this.#atMost(CLOSE_MS, connection.call('QUIT'))
     this.#lose()
   }
 

@@ -16,7 +16,6 @@ export interface IoredisClient {
   call(command: string, ...args: string[]): Promise<unknown>
   wait(replicas: number, timeoutMs: number): Promise<number>
   subscribe(channel: string): Promise<unknown>
-  unsubscribe(channel: string): Promise<unknown>
   connect(): Promise<unknown>
   duplicate(override?: object): IoredisClient
   disconnect(reconnect?: boolean): void
@@ -154,7 +153,6 @@ class IoredisNode implements RedisNode {
       ready: redis.connect(),
       call: (command, ...args) => call(redis, command!, args),
       subscribe: (channel) => redis.subscribe(channel),
-      unsubscribe: (channel) => redis.unsubscribe(channel),
       destroy: () => redis.disconnect(),
     }
   }

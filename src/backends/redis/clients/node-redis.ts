@@ -19,7 +19,6 @@ export interface NodeRedisClient extends Emitter {
   readonly options?: object | undefined
   sendCommand(args: readonly string[], options?: { typeMapping: object }): Promise<unknown>
   subscribe(channel: string, listener: (message: string) => unknown): Promise<unknown>
-  unsubscribe(channel: string): Promise<unknown>
   connect(): Promise<unknown>
   duplicate(overrides?: object): NodeRedisClient
   destroy(): void
@@ -197,7 +196,6 @@ function connect(original: Promise<NodeRedisClient>, { onMessage, onClose }: Con
     ready: open(),
     call: (...command) => redis!.sendCommand(command, PLAIN),
     subscribe: (channel) => redis!.subscribe(channel, onMessage),
-    unsubscribe: (channel) => redis!.unsubscribe(channel),
     destroy: () => {
       isDestroyed = true
       try {
