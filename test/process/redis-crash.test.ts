@@ -113,12 +113,12 @@ describe.each(kinds)('$name', ({ start }) => {
   describe('a Redis that is restarted without its data', () => {
     it.each(['stop', 'kill'] as const)('by %s: waiters recover, and fences still grow', async (how) => {
       const workers = await redis.spawnMany(2)
-      const convoys = workers.map((worker) => worker.call('convoy', 'k', 8, 40, 5, { ttlMs: 1_000 }))
+      const convoys = workers.map((worker) => worker.call('convoy', 'k', 8, 20, 5, { ttlMs: 1_000 }))
       await sleep(300)
       await (await redis.masterOf('test:lock:k')).restart(how)
       await Promise.all(convoys)
       const holds = workers.flatMap((worker) => worker.holds())
-      expect(holds).toHaveLength(2 * 8 * 40)
+      expect(holds).toHaveLength(2 * 8 * 20)
       expect(inversions(holds, { toleranceMs: 1_000 }).fence).toEqual([])
       // A restart without persistence forgets the holder of that moment: one overlap is excluded from the promise, not
       // more.

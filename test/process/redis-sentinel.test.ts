@@ -54,6 +54,9 @@ describe.each(drivers)('through %s', (driver) => {
       expect(inversions(holds, { toleranceMs: 0 }).fence).toEqual([])
     })
 
+    // What follows is a matter of the core: one client will do.
+    if (driver !== 'ioredis') return
+
     it('while a lock is held whose TTL is shorter: its holder knows in time, and the next one gets it', async () => {
       const [holder, next] = [await redis.spawn(), await redis.spawn()]
       const ttlMs = 1_000
@@ -98,7 +101,7 @@ describe.each(drivers)('through %s', (driver) => {
   })
 
   it('a failover by command: everybody is served, and after it one at a time', async () => {
-    const contenders = await Contenders.start(redis, ['k'])
+    const contenders = await Contenders.start(redis, ['k'], { processes: 3, waiters: 2 })
     const before = await sentinel.master()
     expect(await sentinel.failover()).not.toBe(before)
     await sentinel.healthy()
