@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Hold } from './check.js'
 import type { Route } from './redis-kinds.js'
+import { within } from './within.js'
 import type { Worker } from './workers.js'
 
 export interface ContenderOptions {
@@ -55,10 +56,7 @@ export class Contenders {
   /** Lets them finish; whoever still waits gets its turn. All holds that there were. */
   async end(withinMs: number): Promise<Hold[]> {
     await Promise.all(this.workers.map((worker) => worker.call('endContention')))
-    const tooLate = sleep(withinMs, undefined, { ref: false }).then(() => {
-      throw new Error(`Somebody still waits ${withinMs} ms after the end`)
-    })
-    await Promise.race([this.#done, tooLate])
+    await within(withinMs, 'those who still wait', this.#done)
     return this.workers.flatMap((worker) => worker.holds())
   }
 
