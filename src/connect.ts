@@ -12,7 +12,7 @@ export interface ConnectOptions extends ManagerOptions {
 /** It gets the text: lists of hosts are nothing that `URL` could parse. */
 type Loader = (url: string, connectTimeoutMs: number) => Promise<BackendFactory>
 
-const redis: Loader = async (url, timeoutMs) => (await import('./backends/redis/index.js')).redisFromUrl(url, timeoutMs)
+const redis: Loader = async (url, timeoutMs) => (await import('./backends/redis/from-url.js')).redisFromUrl(url, timeoutMs)
 
 const LOADERS: Readonly<Record<string, Loader>> = {
   'memory:': async () => (await import('./backends/memory/index.js')).memoryBackend(),

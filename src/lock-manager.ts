@@ -9,7 +9,7 @@ import { findInChain, runInChain } from './core/chain.js'
 import { Claims } from './core/claims.js'
 import { systemClock, type Clock } from './core/clock.js'
 import { ConfigurationError, LockAlreadyHeldError, LockNotHeldError } from './core/errors.js'
-import { fenceOf, type Hold } from './core/hold.js'
+import { fenceOf, Hold } from './core/hold.js'
 import { checkKey } from './core/key.js'
 import { logEvents, printWarnings } from './core/logger.js'
 import {
@@ -18,12 +18,11 @@ import {
   resolveLockOptions,
   type JsonValue,
   type LockOptions,
-  type ManagerDefaults,
   type ManagerOptions,
   type ResolvedLockOptions,
 } from './core/options.js'
 import { notAcquired } from './core/refusal.js'
-import { acquireLock, adoptLock, HeldLock, LockHandle, type DistributedLock } from './primitives/lock.js'
+import { adoptLock, HeldLock, LockHandle, ONE_OF_ONE, type DistributedLock } from './primitives/lock.js'
 
 /** Who holds a resource, and who waits for it. */
 export interface Resource {
@@ -56,7 +55,9 @@ export class LockManager implements AsyncDisposable {
   /** Who holds this manager's locks, as others see it. */
   readonly owner: string
   readonly #claims: Claims
-  readonly #defaults: ManagerDefaults
+  /** What is asked for where a call does not say otherwise: by those who wait, and by those who try once. */
+  readonly #wait: ResolvedLockOptions
+  readonly #tryOnce: ResolvedLockOptions
   /** The locks that `unlock` can find, by key. */
   readonly #locks = new Map<string, HeldLock>()
   readonly #lost = new Set<HeldLock>()
@@ -70,7 +71,8 @@ export class LockManager implements AsyncDisposable {
     const { prefix = 'holdfast', owner = `${hostname()}:${process.pid}`, logger } = options
     checkName('prefix', prefix)
     checkName('owner', owner)
-    this.#defaults = resolveDefaults(options)
+    this.#wait = resolveDefaults(options)
+    this.#tryOnce = { ...this.#wait, waitMs: 0 }
     // Two processes can be given the same name, and one process can have two managers: each hears of its own claims only.
     this.owner = `${owner}#${randomBytes(4).toString('hex')}`
     this.#claims = new Claims(backend, { prefix, owner: this.owner, clock }, (hold) => this.#ended(hold))
@@ -78,18 +80,17 @@ export class LockManager implements AsyncDisposable {
   }
 
   /** Waits for the lock: without limit, or for `waitMs`, after which it rejects with `LockNotAcquiredError`. */
-  async lock(key: string, options: LockOptions = {}): Promise<DistributedLock> {
-    const resolved = this.#resolve(key, options, this.#defaults.waitMs ?? Infinity)
-    return this.#enter(key, resolved)
+  lock(key: string, options?: LockOptions): Promise<DistributedLock> {
+    return this.#lock(key, options)
   }
 
   /** The lock, or null if another holds it (after `waitMs`, if given). */
-  async tryLock(key: string, options: LockOptions = {}): Promise<DistributedLock | null> {
-    const resolved = this.#resolve(key, options, 0)
+  async tryLock(key: string, options?: LockOptions): Promise<DistributedLock | null> {
+    const request = this.#request(key, options, this.#tryOnce)
     const held = this.#heldByChain(key)
-    if (held) return resolved.reentrant ? held.enter() : null
-    const lock = await this.#acquire(key, resolved)
-    return lock instanceof HeldLock ? lock.enter() : null
+    if (held) return request.reentrant ? held.enter() : null
+    const result = await this.#claims.acquire(key, ONE_OF_ONE, request)
+    return result instanceof Hold ? this.#keep(new HeldLock(this.#claims, result, request)).enter() : null
   }
 
   /** Runs `fn` under the lock and returns what it returns. The lock is released whatever happens. */
@@ -100,13 +101,12 @@ export class LockManager implements AsyncDisposable {
     optionsOrFn: LockOptions | undefined | ((lock: DistributedLock) => R),
     maybeFn?: (lock: DistributedLock) => R,
   ): Promise<Awaited<R>> {
-    const [options = {}, fn] = typeof optionsOrFn === 'function' ? [{}, optionsOrFn] : [optionsOrFn, maybeFn]
+    const [options, fn] = typeof optionsOrFn === 'function' ? [undefined, optionsOrFn] : [optionsOrFn, maybeFn]
     if (typeof optionsOrFn === 'function' && maybeFn !== undefined) {
       throw new ConfigurationError('withLock(key, options, fn): the options come before the function.')
     }
     if (typeof fn !== 'function') throw new ConfigurationError('withLock(key, options?, fn) needs a function to run under the lock.')
-    const resolved = this.#resolve(key, options, this.#defaults.waitMs ?? Infinity)
-    const handle = await this.#enter(key, resolved, resolved.signal)
+    const handle = await this.#lock(key, options, options?.signal)
     try {
       return await runInChain(LockHandle.heldBy(handle), () => fn(handle))
     } finally {
@@ -159,9 +159,7 @@ export class LockManager implements AsyncDisposable {
 
   /** Takes up a lock that another process gave away with `transfer()`. */
   async adopt(transfer: string): Promise<DistributedLock> {
-    const lock = await adoptLock(this.#claims, transfer)
-    this.#remember(lock)
-    return lock.enter()
+    return this.#keep(await adoptLock(this.#claims, transfer)).enter()
   }
 
   /** Aborts the signals of all its locks, releases them, and ends every wait with `ManagerClosedError`. */
@@ -187,22 +185,26 @@ export class LockManager implements AsyncDisposable {
     return this.#claims.backend.trouble
   }
 
-  #resolve(key: string, options: LockOptions, waitMs: number): ResolvedLockOptions {
-    checkKey(key)
-    const resolved = resolveLockOptions(options, this.#defaults, waitMs)
+  /** In callback forms, the handle's signal follows the caller's own. */
+  async #lock(key: string, options: LockOptions | undefined, signal?: AbortSignal): Promise<LockHandle> {
+    const request = this.#request(key, options, this.#wait)
+    const held = this.#heldByChain(key)
+    if (held && !request.reentrant) throw new LockAlreadyHeldError(key)
+    // At once: an outer release that comes later leaves it held for the inner one.
+    if (held) return held.enter(signal)
+    const result = await this.#claims.acquire(key, ONE_OF_ONE, request)
+    if (result instanceof Hold) return this.#keep(new HeldLock(this.#claims, result, request)).enter(signal)
+    // Whoever listens to events may have closed the manager by now.
     this.#claims.assertOpen()
-    resolved.signal?.throwIfAborted()
-    return resolved
+    throw notAcquired(key, result, request.waitMs, this.owner)
   }
 
-  /** Re-enters at once if the chain holds it: an outer release that comes later leaves it held for the inner one. */
-  async #enter(key: string, options: ResolvedLockOptions, signal?: AbortSignal): Promise<LockHandle> {
-    const held = this.#heldByChain(key)
-    if (held && !options.reentrant) throw new LockAlreadyHeldError(key)
-    if (held) return held.enter(signal)
-    const lock = await this.#acquire(key, options)
-    if (lock instanceof HeldLock) return lock.enter(signal)
-    throw notAcquired(key, lock, options.waitMs, this.owner)
+  #request(key: string, options: LockOptions | undefined, defaults: ResolvedLockOptions): ResolvedLockOptions {
+    checkKey(key)
+    const request = options === undefined ? defaults : resolveLockOptions(options, defaults)
+    this.#claims.assertOpen()
+    request.signal?.throwIfAborted()
+    return request
   }
 
   #heldByChain(key: string): HeldLock | undefined {
@@ -211,18 +213,12 @@ export class LockManager implements AsyncDisposable {
     )
   }
 
-  async #acquire(key: string, options: ResolvedLockOptions) {
-    const lock = await acquireLock(this.#claims, key, options)
-    // Whoever listens to events may have closed the manager by now.
+  #keep(lock: HeldLock): HeldLock {
     this.#claims.assertOpen()
-    if (lock instanceof HeldLock) this.#remember(lock)
-    return lock
-  }
-
-  #remember(lock: HeldLock): void {
     this.#locks.set(lock.hold.key, lock)
     // It can have ended in the meantime.
     if (!lock.hold.isHeld) this.#ended(lock.hold)
+    return lock
   }
 
   #ended(hold: Hold): void {

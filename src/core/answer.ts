@@ -29,12 +29,6 @@ export function answered<T>(request: Promise<T>, clock: Clock, backend: Named): 
   })
 }
 
-/** The same for a request about one claim. */
-export async function answeredOne<T>(request: Promise<readonly T[]>, clock: Clock, backend: Named): Promise<T> {
-  const [answer] = await answered(request, clock, backend)
-  return answer!
-}
-
 /** Backends reject with our own errors; anything else that comes out of one is reported as what it is: unexpected. */
 export function asHoldfastError(error: unknown, { name }: Named): HoldfastError {
   if (error instanceof HoldfastError) return error

@@ -2,8 +2,8 @@
  * One claim on its way to the resource: the only wait loop in the code.
  *
  *   asking  → a request is on its way
- *   queued  → the claim has a place on the store; the loop sleeps until a wake-up, the moment the blocker could expire, its
- *             heartbeat, or the caller's deadline or abort
+ *   queued  → the claim has a place on the store; the loop sleeps until a wake-up, the moment the blocker could expire, or its
+ *             heartbeat
  *   backing → the store failed; asked again after a pause
  *   done    → held, refused, failed or cancelled
  *
@@ -11,38 +11,38 @@
  *
  * Asking is idempotent by claim id, so it is the cure for everything: a lost reply, a lost wake-up, a grant whose time is not
  * known, a place that was passed over. A grant is accepted in every state but `done`: a push can overtake the reply.
- * Leaving by any other way than `held` withdraws the claim behind the caller's back, after the request still on its way
- * (a withdrawal that overtakes its claim would leave a claim that nobody wants).
+ * Leaving by any other way than `held` withdraws the claim behind everybody's back.
  */
-import { onAbort } from './abort.js'
 import { ANSWER_MS, asHoldfastError, noAnswer } from './answer.js'
 import type { Backend, Blocker, Claim, ClaimState } from './backend.js'
+import type { Batcher, Call } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
 import { deadlineOf, isTooShort, marginMs } from './deadline.js'
 import { BackendError, type HoldfastError } from './errors.js'
+import type { Linked } from './line.js'
 
-export interface Patience {
-  /** 0 is one try; Infinity waits without limit. */
-  readonly waitMs: number
+export interface Pursuit {
+  /** What becomes of a claim that cannot hold at once: with `leave`, one try is all. */
+  readonly ifBusy: 'queue' | 'leave'
   /** How often to look where neither a wake-up nor an expiry will come. */
   readonly retryMs: number
-  /** Cancels the wait. */
-  readonly signal: AbortSignal | undefined
 }
 
 export interface Grant {
+  readonly claim: Claim
   readonly epoch: bigint
   readonly deadline: number
-  /** A request of this claim still on its way; a release has to come after it. */
-  readonly unanswered: Promise<unknown> | undefined
+  /** How many wait behind it. */
+  readonly waiting: number
 }
 
 /** What a loop needs from the process around it. */
 export interface Surroundings {
   readonly backend: Backend
+  readonly batcher: Batcher
   readonly clock: Clock
   /** The claim got its place in the store's queue; called once. */
-  queued(loop: ClaimLoop, blocker: Blocker): void
+  queued(loop: ClaimLoop): void
   /** It speaks to the store. */
   asks(loop: ClaimLoop): void
   /** When it has to speak to the store to keep its process's places there. */
@@ -53,17 +53,21 @@ export interface Surroundings {
   another(loop: ClaimLoop): Claim
   /** The loop is over; called once, before the outcome. */
   done(loop: ClaimLoop): void
-  /** Frees the claim in the background, after `unanswered`. */
-  withdraw(claim: Claim, unanswered: Promise<unknown> | undefined): void
+  /** Frees the claim in the background. */
+  withdraw(claim: Claim, ttlMs?: number): void
 }
 
 /** Told at the very moment, so that nothing can come between the end of the wait and what follows from it. */
 export interface Outcome {
   held(grant: Grant): void
   refused(blocker: Blocker): void
-  /** By the caller's signal, or because the manager closes. */
-  cancelled(reason: unknown): void
   failed(error: HoldfastError): void
+  /** It has to wait. */
+  queued(blocker: Blocker): void
+  /** Others wait for what it holds, or is about to. */
+  contended(): void
+  /** Nobody is to wait any longer. */
+  cancel(reason: unknown): void
 }
 
 /** Past the blocker's expiry: the store counts whole milliseconds. */
@@ -76,17 +80,18 @@ const MAX_OVERDUE_MS = 60_000
 const OUT_OF_TOUCH_MS = 1_000
 const MAX_LATE_REPLIES = 3
 
-export class ClaimLoop {
+export class ClaimLoop implements Linked<ClaimLoop> {
   claim: Claim
+  readonly outcome: Outcome
+  ahead: ClaimLoop | undefined
+  behind: ClaimLoop | undefined
   readonly #around: Surroundings
-  readonly #patience: Patience
-  readonly #outcome: Outcome
+  readonly #pursuit: Pursuit
   readonly #startedAt: number
   #state: 'asking' | 'queued' | 'backing' | 'done' = 'asking'
   #timer: Timer | undefined
-  #waitTimer: Timer | undefined
-  #ignoreSignal: (() => void) | undefined
-  #unanswered: Promise<unknown> | undefined
+  /** What is not answered yet. */
+  #asked: Call<Claim, ClaimState> | undefined
   /** Something happened while a request was on its way: its reply may be older than that. */
   #lookAgain = false
   #blocker: Blocker | undefined
@@ -101,26 +106,23 @@ export class ClaimLoop {
   #lateReplies = 0
   #overdueAsks = 0
 
-  constructor(claim: Claim, patience: Patience, around: Surroundings, outcome: Outcome) {
+  constructor(claim: Claim, pursuit: Pursuit, around: Surroundings, outcome: Outcome) {
     this.claim = claim
-    this.#patience = patience
+    this.outcome = outcome
+    this.#pursuit = pursuit
     this.#around = around
-    this.#outcome = outcome
     this.#startedAt = around.clock.now()
   }
 
   start(): void {
-    const { waitMs, signal } = this.#patience
-    if (waitMs > 0 && waitMs < Infinity) this.#waitTimer = this.#around.clock.timer(waitMs, () => this.#waitIsOver(), 'awaited')
-    if (signal) this.#ignoreSignal = onAbort(signal, () => this.cancel(signal.reason))
     this.#ask()
   }
 
   /** The store has told that the claim holds. */
-  granted(epoch: bigint, since: number | undefined): void {
+  granted(epoch: bigint, since: number | undefined, waiting: number): void {
     if (this.#state === 'done') return
     if (since === undefined || epoch <= this.#overEpoch) this.look()
-    else this.#held(epoch, since, () => this.look())
+    else this.#held(epoch, since, waiting, () => this.look())
   }
 
   /** Something may have changed on the store. */
@@ -134,36 +136,50 @@ export class ClaimLoop {
     if (this.#state === 'queued') this.#sleep()
   }
 
-  cancel(reason: unknown): void {
-    if (!this.#finish()) return
-    this.#withdraw()
-    this.#outcome.cancelled(reason)
+  /** Nobody wants it any more. */
+  cancel(): void {
+    if (this.#finish()) this.#around.withdraw(this.claim)
+  }
+
+  /** What to tell somebody whose time to wait is over. Not to know is not the same as to be refused. */
+  verdict(waitedMs: number): Blocker | HoldfastError {
+    const { backend, clock } = this.#around
+    const isOutOfTouch = this.#error !== undefined || (this.#asked !== undefined && clock.now() - this.#askedAt > OUT_OF_TOUCH_MS)
+    // What was known before an outage is no answer either.
+    return this.#blocker === undefined || isOutOfTouch ? (this.#error ?? noAnswer(backend, waitedMs)) : this.#blocker
+  }
+
+  /** What is in the way, as far as the store has told. */
+  get blocker(): Blocker | undefined {
+    return this.#blocker
   }
 
   #ask(): void {
     this.#state = 'asking'
     this.#lookAgain = false
-    const { backend, clock } = this.#around
+    const { backend, batcher, clock } = this.#around
     const sentAt = clock.now()
     this.#askedAt = sentAt
     this.#around.asks(this)
     // Ever more patient, so that requests do not pile up behind one that hangs.
     this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
     const { claim } = this
-    const request = backend.claim([claim], this.#patience.waitMs === 0 ? 'leave' : 'queue').then(
-      ([state]) => {
-        if (this.#unanswered === request) this.#unanswered = undefined
-        if (claim === this.claim) this.#heard(state!, sentAt)
-        else this.#heardTooLate(claim, state!, undefined)
+    const asked: Call<Claim, ClaimState> = {
+      item: claim,
+      answered: (state) => {
+        if (this.#asked === asked) this.#asked = undefined
+        if (claim === this.claim) this.#heard(state, sentAt)
+        else this.#heardTooLate(claim, state, undefined)
       },
-      (error: unknown) => {
+      failed: (error) => {
         // Of one that was given up as overdue, no more need be said.
-        if (this.#unanswered !== request) return
-        this.#unanswered = undefined
+        if (this.#asked !== asked) return
+        this.#asked = undefined
         if (this.#state !== 'done') this.#failedToAsk(asHoldfastError(error, backend))
       },
-    )
-    this.#unanswered = request
+    }
+    this.#asked = asked
+    batcher.claim(asked, this.#pursuit.ifBusy)
   }
 
   /**
@@ -172,7 +188,7 @@ export class ClaimLoop {
    * must not touch the second.
    */
   #startAfresh(): void {
-    this.#withdraw()
+    this.#around.withdraw(this.claim)
     this.claim = this.#around.another(this)
     this.#ask()
   }
@@ -192,10 +208,10 @@ export class ClaimLoop {
     switch (state.status) {
       case 'held':
         if (this.#lookAgain) this.#ask()
-        else this.#held(state.epoch, sentAt, () => this.#lateReply())
+        else this.#held(state.epoch, sentAt, state.waiting, () => this.#lateReply())
         break
       case 'refused':
-        if (this.#finish()) this.#outcome.refused(state)
+        if (this.#finish()) this.outcome.refused(state)
         break
       case 'failed':
         this.#failedToAsk(state.error)
@@ -214,7 +230,8 @@ export class ClaimLoop {
         this.#lateReplies = 0
         if (!this.#hasPlace) {
           this.#hasPlace = true
-          this.#around.queued(this, state)
+          this.#around.queued(this)
+          this.outcome.queued(state)
         }
         if (this.#lookAgain) this.#ask()
         else this.#sleep()
@@ -229,21 +246,21 @@ export class ClaimLoop {
     const holds = state.status === 'held' && (heldEpoch === undefined || state.epoch > heldEpoch)
     // Waiting behind the very grant that it had itself: that was given away, and taken up as another claim.
     const waits = state.status === 'queued' && (heldEpoch === undefined || (state.holder?.epoch ?? 0n) >= heldEpoch)
-    if (holds || waits) this.#around.withdraw(claim, undefined)
+    if (holds || waits) this.#around.withdraw(claim)
   }
 
   #isOver(epoch: bigint): void {
     if (epoch > this.#overEpoch) this.#overEpoch = epoch
   }
 
-  #held(epoch: bigint, since: number, tooLate: () => void): void {
+  #held(epoch: bigint, since: number, waiting: number, tooLate: () => void): void {
     const { ttlMs } = this.claim
     const now = this.#around.clock.now()
     // No grant lasts longer than a TTL from now, even if the store's clock was set forward since we compared ours with it.
     const deadline = Math.min(deadlineOf(since, ttlMs), now + ttlMs - marginMs(ttlMs))
     if (isTooShort(deadline - now, ttlMs)) return tooLate()
     this.#heldEpoch = epoch
-    if (this.#finish()) this.#outcome.held({ epoch, deadline, unanswered: this.#unanswered })
+    if (this.#finish()) this.outcome.held({ claim: this.claim, epoch, deadline, waiting })
   }
 
   /** Asking again gives the claim its full TTL. If that is always late too, nobody would ever get to work. */
@@ -262,7 +279,7 @@ export class ClaimLoop {
     ms = Math.min(ms, this.#blockedUntil - now + AFTER_EXPIRY_MS + Math.min(ahead * SPREAD_MS, MAX_SPREAD_MS))
     // Nobody tells us when an outsider lets go.
     const isUntold = !holder || (holder.owner === undefined && ahead === 0) || this.#around.backend.traits.wakes === 'poll'
-    if (isUntold) ms = Math.min(ms, this.#patience.retryMs)
+    if (isUntold) ms = Math.min(ms, this.#pursuit.retryMs)
     if (ms === Infinity) this.#timer?.cancel()
     else this.#setTimer(ms, () => this.#ask())
   }
@@ -273,46 +290,28 @@ export class ClaimLoop {
     if (!transient || !this.#isPatient()) return this.#fail(error, transient || this.#hasPlace)
     this.#around.failed(this, error)
     this.#state = 'backing'
-    const backOff = Math.min(MAX_BACK_OFF_MS, this.#patience.retryMs * 2 ** this.#failures++)
+    const backOff = Math.min(MAX_BACK_OFF_MS, this.#pursuit.retryMs * 2 ** this.#failures++)
     this.#setTimer(backOff * (0.5 + Math.random() / 2), () => this.#ask())
   }
 
   /** Before the first answer patience is short, so that a wrong address is noticed; after it, outages are waited out. */
   #isPatient(): boolean {
-    if (this.#patience.waitMs === 0) return false
+    if (this.#pursuit.ifBusy === 'leave') return false
     return this.#blocker !== undefined || this.#around.clock.now() - this.#startedAt < ANSWER_MS
-  }
-
-  #waitIsOver(): void {
-    const { backend, clock } = this.#around
-    const isOutOfTouch = this.#error !== undefined || (this.#unanswered !== undefined && clock.now() - this.#askedAt > OUT_OF_TOUCH_MS)
-    if (this.#blocker === undefined || isOutOfTouch) {
-      // Not to know is not the same as to be refused, and what was known before an outage is no answer either.
-      this.#fail(this.#error ?? noAnswer(backend, this.#patience.waitMs), true)
-    } else if (this.#finish()) {
-      this.#withdraw()
-      this.#outcome.refused(this.#blocker)
-    }
   }
 
   #fail(error: HoldfastError, mayBeOnStore: boolean): void {
     if (!this.#finish()) return
-    if (mayBeOnStore) this.#withdraw()
-    this.#outcome.failed(error)
+    if (mayBeOnStore) this.#around.withdraw(this.claim)
+    this.outcome.failed(error)
   }
 
   #finish(): boolean {
     if (this.#state === 'done') return false
     this.#state = 'done'
     this.#timer?.cancel()
-    this.#waitTimer?.cancel()
-    this.#ignoreSignal?.()
     this.#around.done(this)
     return true
-  }
-
-  #withdraw(): void {
-    this.#around.withdraw(this.claim, this.#unanswered)
   }
 
   #setTimer(ms: number, task: () => void): void {

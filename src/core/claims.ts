@@ -3,9 +3,11 @@
  * held, and passes wake-ups on to whom they concern. Locks, semaphores and the rest differ in what their claims take.
  */
 import { randomFillSync } from 'node:crypto'
-import { answered, answeredOne } from './answer.js'
-import type { Backend, BackendFactory, Blocker, Claim, RenewState, ResourceState, RevokeState, WakeUp } from './backend.js'
-import { ClaimLoop, type Grant, type Patience } from './claim-loop.js'
+import { answered } from './answer.js'
+import type { Backend, BackendFactory, Claim, RenewState, ResourceState, RevokeState, WakeUp } from './backend.js'
+import { Batcher } from './batcher.js'
+import { Breather } from './breather.js'
+import type { ClaimLoop } from './claim-loop.js'
 import type { Clock } from './clock.js'
 import { deadlineOf } from './deadline.js'
 import { ManagerClosedError, OwnershipLostError, type HoldfastError } from './errors.js'
@@ -13,25 +15,18 @@ import { Events } from './events.js'
 import { Hold, type HoldTerms } from './hold.js'
 import { Keeper } from './keeper.js'
 import { LocalQueue } from './local-queue.js'
+import { Seat, type SeatSurroundings, type Slots } from './seat.js'
+import { Waiter, type ClaimRequest, type Refusal } from './waiter.js'
 import { Withdrawals } from './withdrawals.js'
 
-export interface ClaimRequest extends Patience, HoldTerms {
-  readonly resource: string
-  readonly take: number
-  readonly limit: number
-  readonly ttlMs: number
-  readonly type: string | undefined
-  readonly metadata: string | undefined
-}
+/** All managers of a process share its event loop. */
+const breather = new Breather()
 
-export interface Refusal {
-  readonly blocker: Blocker
-  readonly waitedMs: number
-}
-
-export class Claims {
+export class Claims implements SeatSurroundings {
   readonly owner: string
   readonly backend: Backend
+  readonly batcher: Batcher
+  readonly breather = breather
   readonly events: Events
   readonly clock: Clock
   readonly keeper: Keeper
@@ -39,6 +34,7 @@ export class Claims {
   readonly #loops = new Map<string, ClaimLoop>()
   readonly #queues = new Map<string, LocalQueue>()
   readonly #adopted = new RecentSet(MAX_ADOPTED)
+  readonly #adopting = new Set<Promise<Hold>>()
   readonly #onEnded: (hold: Hold) => void
   #closing: Promise<void> | undefined
 
@@ -55,40 +51,46 @@ export class Claims {
       warn: (warning) => this.events.warn(warning),
     })
     this.events = new Events({ owner, prefix, backend: this.backend.name })
-    this.keeper = new Keeper(this.backend, clock, this.events)
-    this.#withdrawals = new Withdrawals(this.backend, clock, this.events)
+    this.batcher = new Batcher(this.backend, clock)
+    this.keeper = new Keeper(this.backend, this.batcher, clock, this.events)
+    this.#withdrawals = new Withdrawals(this.backend, this.batcher, clock, this.events)
   }
 
   /** The hold, or why there is none within `waitMs`. */
-  acquire(request: ClaimRequest): Promise<Hold | Refusal> {
+  acquire(resource: string, slots: Slots, request: ClaimRequest): Promise<Hold | Refusal> {
     return new Promise((resolve, reject) => {
       this.assertOpen()
       request.signal?.throwIfAborted()
-      const askedAt = this.clock.now()
-      const claim = this.#newClaim(request)
-      const loop: ClaimLoop = new ClaimLoop(claim, request, this, {
-        held: (grant) => resolve(this.#hold(loop.claim, grant, 0, request, this.clock.now() - askedAt)),
-        refused: ({ holder, ahead, waiting }) => {
-          const refusal = { blocker: { holder, ahead, waiting }, waitedMs: this.clock.now() - askedAt }
-          this.events.emit('refused', claim.resource, refusal)
-          resolve(refusal)
-        },
-        cancelled: (reason) => {
-          this.events.emit('cancelled', claim.resource, { reason, waitedMs: this.clock.now() - askedAt })
-          reject(reason)
-        },
-        failed: (error) => {
-          this.events.emit('claim-failed', claim.resource, { error })
-          reject(error)
-        },
-      })
-      this.#loops.set(claim.id, loop)
-      loop.start()
+      const seat = this.#seatFor(resource, slots, request)
+      seat.join(new Waiter(request, seat, this, resolve, reject))
     })
   }
 
+  #seatFor(resource: string, slots: Slots, request: ClaimRequest): Seat {
+    const isShared = request.fairness === 'bounded' && request.autoRenew && request.waitMs > 0
+    if (!isShared) return new Seat(resource, slots, request, this)
+    const { seats } = this.#queueFor(resource)
+    let seat = seats.find((one) => one.suits(slots, request))
+    if (!seat) seats.push((seat = new Seat(resource, slots, request, this)))
+    return seat
+  }
+
+  #queueFor(resource: string): LocalQueue {
+    let queue = this.#queues.get(resource)
+    if (!queue) this.#queues.set(resource, (queue = new LocalQueue()))
+    return queue
+  }
+
   /** Takes up a hold that was given away as another claim. */
-  async adopt(claim: Claim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+  adopt(claim: Claim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+    const adoption = this.#adopt(claim, given, epoch, turn, terms)
+    this.#adopting.add(adoption)
+    const over = () => this.#adopting.delete(adoption)
+    adoption.then(over, over)
+    return adoption
+  }
+
+  async #adopt(claim: Claim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
     this.assertOpen()
     // The same text again has the same claim: it is held, being taken up or given on by now.
     if (this.#adopted.has(claim.id)) throw new OwnershipLostError(claim.resource, 'it has been adopted already')
@@ -97,7 +99,7 @@ export class Claims {
     const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from: given.token }
     let state: RenewState
     try {
-      state = await answeredOne(this.backend.renew([renewal]), this.clock, this.backend)
+      state = await answered(this.batcher.renew(renewal), this.clock, this.backend)
       if (state.status === 'failed') throw state.error
     } catch (error) {
       this.#adopted.delete(claim.id)
@@ -113,7 +115,9 @@ export class Claims {
       this.assertOpen()
       throw new OwnershipLostError(claim.resource, 'it ended while it was being adopted')
     }
-    return this.#hold(claim, { epoch, deadline, unanswered: undefined }, turn, terms, 0)
+    const hold = new Hold(claim, { epoch, deadline, turn, now: this.clock.now() }, terms, this)
+    this.events.emit('acquired', claim.resource, { fence: hold.fence, ttlMs: claim.ttlMs, waitedMs: 0 })
+    return hold
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
@@ -151,7 +155,8 @@ export class Claims {
   async #close(): Promise<void> {
     const holds = this.keeper.all()
     for (const hold of holds) hold.closing()
-    for (const loop of this.#loops.values()) loop.cancel(new ManagerClosedError())
+    for (const hold of holds) hold.seat?.cancel(new ManagerClosedError())
+    for (const loop of [...this.#loops.values()]) loop.outcome.cancel(new ManagerClosedError())
     await answered(this.#freeAll(holds), this.clock, this.backend).catch(() => {})
     this.keeper.stop()
     await this.backend.close()
@@ -161,32 +166,16 @@ export class Claims {
     const release = (hold: Hold) =>
       hold.release().catch((error: HoldfastError) => this.events.emit('release-failed', hold.key, { error }))
     await Promise.all(holds.map(release))
+    // What is being adopted is given back when that is done.
+    await Promise.allSettled(this.#adopting)
     await this.#withdrawals.close()
-  }
-
-  #hold(claim: Claim, grant: Grant, turn: number, terms: HoldTerms, waitedMs: number): Hold {
-    const hold = new Hold(claim, grant, turn, terms, this)
-    this.events.emit('acquired', claim.resource, { fence: hold.fence, ttlMs: claim.ttlMs, waitedMs })
-    return hold
-  }
-
-  #newClaim({ resource, take, limit, ttlMs, type, metadata }: ClaimRequest): Claim {
-    return {
-      id: newId(),
-      resource,
-      take,
-      limit,
-      ttlMs: Math.max(ttlMs, this.backend.traits.minTtlMs),
-      ...(type === undefined ? undefined : { type }),
-      ...(metadata === undefined ? undefined : { metadata }),
-    }
   }
 
   #wake(wakeUp: WakeUp): void {
     switch (wakeUp.kind) {
       case 'granted': {
         const loop = this.#loops.get(wakeUp.claimId)
-        if (loop) loop.granted(wakeUp.epoch, wakeUp.since)
+        if (loop) loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting)
         else if (!this.keeper.get(wakeUp.claimId)) this.#withdrawals.cameBack(wakeUp.claimId)
         break
       }
@@ -195,6 +184,9 @@ export class Claims {
         this.#loops.get(wakeUp.claimId)?.look()
         break
       case 'contended':
+        // It can overtake the grant's own reply.
+        this.#loops.get(wakeUp.claimId)?.outcome.contended()
+        this.keeper.get(wakeUp.claimId)?.seat?.contended()
         break
       case 'look':
         if (wakeUp.resource !== undefined) this.#queues.get(wakeUp.resource)?.look()
@@ -202,15 +194,41 @@ export class Claims {
     }
   }
 
-  // What claim loops and holds need from here.
+  // What seats, claim loops and holds need from here.
 
-  queued(loop: ClaimLoop, { holder, ahead, waiting }: Blocker): void {
-    const { resource } = loop.claim
-    let queue = this.#queues.get(resource)
-    if (!queue) this.#queues.set(resource, (queue = new LocalQueue()))
+  newClaim({ resource, slots, request }: Seat): Claim {
+    const { type, metadata } = request
+    return {
+      id: newId(),
+      resource,
+      take: slots.take,
+      limit: slots.limit,
+      ttlMs: Math.max(request.ttlMs, this.backend.traits.minTtlMs),
+      ...(type === undefined ? undefined : { type }),
+      ...(metadata === undefined ? undefined : { metadata }),
+    }
+  }
+
+  pursues(loop: ClaimLoop): void {
+    this.#loops.set(loop.claim.id, loop)
+  }
+
+  vacant(seat: Seat): void {
+    const queue = this.#queues.get(seat.resource)
+    const at = queue ? queue.seats.indexOf(seat) : -1
+    if (!queue || at < 0) return
+    queue.seats.splice(at, 1)
+    this.#tidy(seat.resource, queue)
+  }
+
+  #tidy(resource: string, queue: LocalQueue): void {
+    if (queue.isEmpty) this.#queues.delete(resource)
+  }
+
+  queued(loop: ClaimLoop): void {
+    const queue = this.#queueFor(loop.claim.resource)
     queue.join(loop)
     queue.heard(this.clock.now())
-    this.events.emit('waiting', resource, { blocker: { holder, ahead, waiting } })
   }
 
   asks({ claim }: ClaimLoop): void {
@@ -234,11 +252,11 @@ export class Claims {
     const queue = this.#queues.get(resource)
     if (!queue) return
     queue.leave(loop)
-    if (queue.isEmpty) this.#queues.delete(resource)
+    this.#tidy(resource, queue)
   }
 
-  withdraw(claim: Claim, unanswered?: Promise<unknown>, ttlMs?: number): void {
-    this.#withdrawals.start(claim, unanswered, ttlMs)
+  withdraw(claim: Claim, ttlMs?: number): void {
+    this.#withdrawals.start(claim, ttlMs)
   }
 
   failed(loop: ClaimLoop, error: HoldfastError): void {

@@ -66,6 +66,11 @@ export class Events {
     this.source = source
   }
 
+  /** Whether anybody listens: what is said on hot paths is made up only then. */
+  hears(name: EventName): boolean {
+    return channels[name].hasSubscribers
+  }
+
   emit<N extends EventName>(name: N, key: string, detail: EventDetails[N]): void {
     const target = channels[name]
     if (target.hasSubscribers) target.publish({ ...this.source, key, ...detail })

@@ -9,11 +9,14 @@
  *   lost        → its deadline passed, or the store says that it is not ours
  *   transferred → given away; not ours to renew or release any more
  *
- *   held → releasing → released | unreleased;  unreleased → releasing | released;  held → lost | transferred
+ *   held → releasing → released | unreleased;  unreleased → releasing | released;  held → released | lost | transferred
+ *
+ * A hold that is released while others of this process wait can be handed over to the next of them, in memory: then the claim
+ * goes on, with another hold.
  */
-import { answered, answeredOne } from './answer.js'
+import { answered } from './answer.js'
 import { EXACT_WITHIN_MS, type Backend, type Claim } from './backend.js'
-import type { Grant } from './claim-loop.js'
+import type { Batcher } from './batcher.js'
 import type { Clock } from './clock.js'
 import { deadlineOf } from './deadline.js'
 import { LockNotHeldError, ManagerClosedError, OwnershipLostError, type HoldfastError } from './errors.js'
@@ -31,15 +34,29 @@ export interface HoldTerms {
 /** What a hold needs from the process around it. */
 export interface HoldSurroundings {
   readonly backend: Backend
+  readonly batcher: Batcher
   readonly clock: Clock
   readonly events: Events
   readonly keeper: Keeper
-  withdraw(claim: Claim, unanswered?: Promise<unknown>, ttlMs?: number): void
+  withdraw(claim: Claim, ttlMs?: number): void
   ended(hold: Hold): void
+}
+
+/** Whose hold it is: where others may wait for it. */
+export interface HoldSeat {
+  handOver(hold: Hold, now: number): boolean
+  /** So many wait for it elsewhere. */
+  waiting(others: number): void
+  contended(): void
+  ended(hold: Hold): void
+  cancel(reason: unknown): void
 }
 
 /** The store counts epochs; within one, the hold can be passed on this many times less one without asking it. */
 export const TURNS = 1024
+
+/** While a process serves its own in memory, it asks this often whether others wait. */
+const LOOK_EVERY_MS = 100
 
 export function fenceOf(epoch: bigint, turn = 0): bigint {
   return epoch * BigInt(TURNS) + BigInt(turn)
@@ -49,8 +66,8 @@ export class Hold {
   readonly claim: Claim
   readonly epoch: bigint
   readonly turn: number
-  readonly fence: bigint
   readonly acquiredAt: number
+  readonly seat: HoldSeat | undefined
   /** A renewal is on its way. */
   awaitsRenewal = false
   readonly #around: HoldSurroundings
@@ -61,27 +78,39 @@ export class Hold {
   #renewAt: number
   /** Grows with every extend: replies to renewals under earlier terms no longer move the deadline. */
   #terms = 0
-  #unanswered: Promise<unknown> | undefined
   #releasing: Promise<boolean> | undefined
-  #extending: Promise<unknown> = Promise.resolve()
+  #extending: Promise<unknown> | undefined
   #shortenedAt = -Infinity
   #error: HoldfastError | undefined
   #onEnd: Set<(reason: HoldfastError) => void> | undefined
 
-  constructor(claim: Claim, grant: Grant, turn: number, options: HoldTerms, around: HoldSurroundings) {
+  constructor(
+    claim: Claim,
+    { epoch, deadline, turn, now }: { readonly epoch: bigint; readonly deadline: number; readonly turn: number; readonly now: number },
+    options: HoldTerms,
+    around: HoldSurroundings,
+    seat?: HoldSeat,
+  ) {
     this.claim = claim
-    this.epoch = grant.epoch
+    this.epoch = epoch
     this.turn = turn
-    this.fence = fenceOf(grant.epoch, turn)
+    this.seat = seat
+    this.acquiredAt = now
     this.#around = around
     this.#options = options
     this.#ttlMs = claim.ttlMs
-    this.#deadline = grant.deadline
-    this.#unanswered = grant.unanswered
-    this.acquiredAt = around.clock.now()
-    // Counted from when the TTL began, which may be a while ago: a slow reply must not make the first renewal too late.
-    this.#renewAt = options.autoRenew ? grant.deadline - deadlineOf(0, this.#ttlMs) + this.renewEveryMs : Infinity
+    this.#deadline = deadline
+    this.#renewAt = options.autoRenew ? this.#heardAt + this.renewEveryMs : Infinity
     around.keeper.add(this)
+  }
+
+  get fence(): bigint {
+    return fenceOf(this.epoch, this.turn)
+  }
+
+  /** When the store's last word about it was asked for, from which the TTL is counted. That may be a while ago. */
+  get #heardAt(): number {
+    return this.#deadline - deadlineOf(0, this.#ttlMs)
   }
 
   get key(): string {
@@ -120,6 +149,11 @@ export class Hold {
     return this.#error
   }
 
+  /** How long it can be handed over for. */
+  remainsFor(now: number): number {
+    return this.#deadline - now
+  }
+
   get remainingMs(): number {
     return this.isHeld ? Math.max(0, this.endsAt - this.#around.clock.now()) : 0
   }
@@ -156,7 +190,8 @@ export class Hold {
     if (this.#state !== 'held') return
     this.#lost(why)
     // If the store still counts it as ours, the next in line need not wait for its TTL.
-    this.#around.withdraw(this.claim, this.#unanswered, this.#ttlMs)
+    this.#around.withdraw(this.claim, this.#ttlMs)
+    this.seat?.ended(this)
   }
 
   #lost(why: string): void {
@@ -178,63 +213,83 @@ export class Hold {
   }
 
   /** True if it was ours. Rejects if the store could not be asked; then it can be tried again. */
-  async release(): Promise<boolean> {
-    if (this.#releasing) {
-      // Whoever comes second finds it released; if the first failed, it is the second's turn to try.
-      const released = await this.#releasing.then(
-        () => true,
-        () => false,
-      )
-      return released ? false : this.release()
-    }
+  release(): Promise<boolean> {
+    return this.#handOver() ? HANDED_OVER : this.#giveBack()
+  }
+
+  #handOver(): boolean {
+    if (this.#state !== 'held' || !this.seat) return false
+    const now = this.#around.clock.now()
+    if (now >= this.endsAt || !this.seat.handOver(this, now)) return false
+    this.#end('released')
+    this.#emitReleased()
+    return true
+  }
+
+  /** The claim goes on with whoever is next; called in the course of a release. */
+  passOn(options: HoldTerms, now: number): Hold {
+    const { claim, epoch, turn } = this
+    const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1, now }, options, this.#around, this.seat)
+    successor.awaitsRenewal = this.awaitsRenewal
+    // Else each of a quick succession of holds would ask as if no answer were on its way.
+    if (turn > 0) successor.#renewAt = this.#renewAt
+    return successor
+  }
+
+  #giveBack(): Promise<boolean> {
+    // Whoever comes second finds it released; if the first failed, it is the second's turn to try.
+    if (this.#releasing) return this.#releasing.then(() => false, () => this.release())
     const isRetry = this.#state === 'unreleased'
-    if (!isRetry && !this.isHeld) return false
+    if (!isRetry && !this.isHeld) return Promise.resolve(false)
     this.#state = 'releasing'
     this.#renewAt = Infinity
     this.#releasing = this.#release(isRetry)
-    try {
-      return await this.#releasing
-    } finally {
-      this.#releasing = undefined
-    }
+    this.seat?.ended(this)
+    return this.#releasing
   }
 
   async #release(isRetry: boolean): Promise<boolean> {
-    const { backend, clock, keeper, events } = this.#around
+    const { backend, batcher, clock, keeper } = this.#around
     try {
-      if (this.#unanswered) await answered(this.#unanswered, clock, backend).catch(() => {})
-      const state = await answeredOne(backend.release([this.claim]), clock, backend)
+      const state = await answered(batcher.release(this.claim), clock, backend)
+      this.#releasing = undefined
       if (state.status === 'failed') throw state.error
       // It was certainly ours when a release was first sent; one that failed may have released it.
       const ours = state.status !== 'not-held' || isRetry
       if (ours) {
         this.#end('released')
-        events.emit('released', this.key, { fence: this.fence, heldMs: this.#heldMs() })
+        this.#emitReleased()
       } else {
         this.#lost('the store said so when it was released')
       }
       return ours
     } catch (error) {
+      this.#releasing = undefined
       this.#state = 'unreleased'
       keeper.schedule(this.endsAt)
       throw error
     }
   }
 
+  #emitReleased(): void {
+    const { events } = this.#around
+    if (events.hears('released')) events.emit('released', this.key, { fence: this.fence, heldMs: this.#heldMs() })
+  }
+
   /** Gives it up without waiting for the store, after a release that failed. */
   abandon(): void {
     if (this.#state !== 'unreleased') return
-    this.#around.withdraw(this.claim, this.#unanswered, this.#ttlMs)
+    this.#around.withdraw(this.claim, this.#ttlMs)
     this.#end('released')
   }
 
   /** Sets what is left, and the TTL of later renewals. */
   async extend(wantedMs: number): Promise<void> {
     this.assertHeld()
-    const { backend, clock } = this.#around
+    const { backend, batcher, clock } = this.#around
     const ttlMs = Math.max(wantedMs, backend.traits.minTtlMs)
     // One after the other, so that the store's word and ours are about the same extension.
-    const extending = this.#extending.then(async () => {
+    const extending = (this.#extending ?? Promise.resolve()).then(async () => {
       // A shortening may still be on its way a second time; until it is too late for that, nothing longer is promised.
       const waitMs = ttlMs > this.#ttlMs ? this.#shortenedAt + EXACT_WITHIN_MS - clock.now() : 0
       if (waitMs > 0) await new Promise<void>((resume) => clock.timer(waitMs, resume, 'awaited'))
@@ -247,12 +302,12 @@ export class Hold {
       this.renewAgainAt(sentAt + this.renewEveryMs)
       this.#around.keeper.schedule(this.dueAt())
       const renewal = { claim: this.claim, ttlMs, exact: true }
-      const state = await answeredOne(backend.renew([renewal]), clock, backend)
+      const state = await answered(batcher.renew(renewal), clock, backend)
       if (state.status === 'failed') throw state.error
       if (state.status === 'revoked') this.lose('it was revoked')
       if (state.status === 'lost') this.lose('it expired or was taken away')
       this.assertHeld()
-      this.renewed(sentAt, this.#terms)
+      if (state.status === 'held') this.renewed(sentAt, this.#terms, state.waiting)
     })
     this.#extending = extending.catch(() => {})
     return extending
@@ -263,6 +318,7 @@ export class Hold {
     this.assertHeld()
     this.#end('transferred')
     this.#around.events.emit('transferred', this.key, { fence: this.fence, heldMs: this.#heldMs() })
+    this.seat?.ended(this)
   }
 
   // For the keeper.
@@ -286,7 +342,8 @@ export class Hold {
     if (this.#options.autoRenew) this.#renewAt = Math.min(this.#renewAt, at)
   }
 
-  renewed(sentAt: number, terms: number): void {
+  renewed(sentAt: number, terms: number, waiting: number): void {
+    this.seat?.waiting(waiting)
     if (terms !== this.#terms) return
     this.#deadline = Math.max(this.#deadline, deadlineOf(sentAt, this.#ttlMs))
     if (this.#options.autoRenew) this.#renewAt = sentAt + this.renewEveryMs
@@ -295,7 +352,8 @@ export class Hold {
 
   get renewEveryMs(): number {
     const { renewEveryMs } = this.#options
-    return renewEveryMs !== undefined && renewEveryMs < this.#ttlMs ? renewEveryMs : this.#ttlMs / 3
+    const everyMs = renewEveryMs !== undefined && renewEveryMs < this.#ttlMs ? renewEveryMs : this.#ttlMs / 3
+    return this.turn > 0 && this.seat ? Math.min(everyMs, LOOK_EVERY_MS) : everyMs
   }
 
   #heldMs(): number {
@@ -307,3 +365,5 @@ export class Hold {
     for (const listener of this.#onEnd ?? []) listener(this.#error)
   }
 }
+
+const HANDED_OVER = Promise.resolve(true)

@@ -5,6 +5,7 @@
  */
 import { asHoldfastError, noAnswer } from './answer.js'
 import type { Backend, RenewState } from './backend.js'
+import type { Batcher } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
 import type { HoldfastError } from './errors.js'
 import type { Events } from './events.js'
@@ -15,14 +16,16 @@ const MIN_RETRY_MS = 20
 
 export class Keeper {
   readonly #backend: Backend
+  readonly #batcher: Batcher
   readonly #clock: Clock
   readonly #events: Events
   readonly #holds = new Map<string, Hold>()
   #timer: Timer | undefined
   #timerAt = Infinity
 
-  constructor(backend: Backend, clock: Clock, events: Events) {
+  constructor(backend: Backend, batcher: Batcher, clock: Clock, events: Events) {
     this.#backend = backend
+    this.#batcher = batcher
     this.#clock = clock
     this.#events = events
   }
@@ -77,23 +80,28 @@ export class Keeper {
   }
 
   #renew(holds: readonly Hold[], sentAt: number): void {
-    const terms = holds.map((hold) => hold.terms)
     const renewals = holds.map((hold) => ({ claim: hold.claim, ttlMs: hold.ttlMs, exact: false }))
-    this.#backend.renew(renewals).then(
-      (states) => holds.forEach((hold, i) => this.#renewed(hold, states[i]!, sentAt, terms[i]!)),
+    const terms = holds.map((hold) => hold.terms)
+    const answer = (stateOf: (i: number) => RenewState) => {
+      // By now another hold may have the claim.
+      renewals.forEach(({ claim }, i) => this.#renewed(this.#holds.get(claim.id), stateOf(i), sentAt, terms[i]!))
+    }
+    this.#batcher.renewAll(renewals).then(
+      (states) => answer((i) => states[i]!),
       (error: unknown) => {
         const failed = { status: 'failed', error: asHoldfastError(error, this.#backend) } as const
-        holds.forEach((hold, i) => this.#renewed(hold, failed, sentAt, terms[i]!))
+        answer(() => failed)
       },
     )
   }
 
-  #renewed(hold: Hold, state: RenewState, sentAt: number, terms: number): void {
+  #renewed(hold: Hold | undefined, state: RenewState, sentAt: number, terms: number): void {
+    if (!hold) return
     hold.awaitsRenewal = false
     if (!hold.isKept) return
     switch (state.status) {
       case 'held':
-        hold.renewed(sentAt, terms)
+        hold.renewed(sentAt, terms, state.waiting)
         break
       case 'lost':
         hold.lose('it expired or was taken away')

@@ -54,15 +54,10 @@ export interface ResolvedLockOptions {
   readonly renewEveryMs: number | undefined
   readonly maxHoldMs: number | undefined
   readonly reentrant: boolean
+  readonly fairness: 'bounded' | 'strict'
   readonly signal: AbortSignal | undefined
   readonly type: string | undefined
   readonly metadata: string | undefined
-}
-
-export interface ManagerDefaults {
-  readonly ttlMs: number
-  readonly waitMs: number | undefined
-  readonly retryMs: number
 }
 
 const MIN_TTL_MS = 100
@@ -98,20 +93,20 @@ export function checkConnectOptions(options: object): void {
   checkNames('connect', options, [...MANAGER_OPTIONS, 'connectTimeoutMs'])
 }
 
-export function resolveDefaults(options: ManagerOptions): ManagerDefaults {
+/** What a manager's locks ask for where a call does not say otherwise. */
+export function resolveDefaults(options: ManagerOptions): ResolvedLockOptions {
   checkNames('manager', options, MANAGER_OPTIONS)
-  const { ttlMs = 10_000, waitMs, retryMs = 50, logger } = options
+  const { ttlMs = 10_000, waitMs = Infinity, retryMs = 50, logger } = options
   if (logger !== undefined) checkLogger(logger)
-  checkTtl(ttlMs)
-  if (waitMs !== undefined) checkWait(waitMs)
-  checkSpan('retryMs', retryMs)
-  return { ttlMs, waitMs, retryMs }
+  return resolveLockOptions({}, { ttlMs, waitMs, retryMs })
 }
 
-export function resolveLockOptions(options: LockOptions, defaults: ManagerDefaults, defaultWaitMs: number): ResolvedLockOptions {
+type Defaults = Pick<ResolvedLockOptions, 'ttlMs' | 'waitMs' | 'retryMs'>
+
+export function resolveLockOptions(options: LockOptions, defaults: Defaults): ResolvedLockOptions {
   checkNames('lock', options, LOCK_OPTIONS)
-  const { ttlMs = defaults.ttlMs, waitMs = defaultWaitMs, retryMs = defaults.retryMs, autoRenew = true, reentrant = false } = options
-  const { renewEveryMs, maxHoldMs, signal, type, metadata, fairness = 'bounded' } = options
+  const { ttlMs = defaults.ttlMs, waitMs = defaults.waitMs, retryMs = defaults.retryMs } = options
+  const { autoRenew = true, reentrant = false, fairness = 'bounded', renewEveryMs, maxHoldMs, signal, type, metadata } = options
   checkTtl(ttlMs)
   checkWait(waitMs)
   checkSpan('retryMs', retryMs)
@@ -138,6 +133,7 @@ export function resolveLockOptions(options: LockOptions, defaults: ManagerDefaul
     renewEveryMs,
     maxHoldMs,
     reentrant,
+    fairness,
     signal,
     type,
     metadata: metadata === undefined ? undefined : encodeMetadata(metadata),

@@ -1,6 +1,6 @@
 /** Says in one message who is in the way, since when, for how long, how many wait, and what to do. */
-import type { Refusal } from './claims.js'
 import { LockNotAcquiredError } from './errors.js'
+import type { Refusal } from './waiter.js'
 
 export function notAcquired(key: string, refusal: Refusal, waitMs: number, owner: string): LockNotAcquiredError {
   const { blocker, waitedMs } = refusal

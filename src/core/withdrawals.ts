@@ -6,8 +6,9 @@
  * withdrawal, and then the claim is granted after all. Only what is known to be withdrawn is ever freed on such a grant. An
  * unknown claim may be one that was given away, and is somebody else's by now.
  */
-import { answered, asHoldfastError } from './answer.js'
+import { asHoldfastError } from './answer.js'
 import type { Backend, Claim } from './backend.js'
+import type { Batcher } from './batcher.js'
 import type { Clock } from './clock.js'
 import { BackendError, type HoldfastError } from './errors.js'
 import type { Events } from './events.js'
@@ -19,6 +20,7 @@ const MAX_REMEMBERED = 10_000
 
 export class Withdrawals {
   readonly #backend: Backend
+  readonly #batcher: Batcher
   readonly #clock: Clock
   readonly #events: Events
   readonly #pending = new Set<Promise<void>>()
@@ -26,19 +28,17 @@ export class Withdrawals {
   readonly #remembered = new Map<string, { readonly claim: Claim; readonly until: number }>()
   #closed = false
 
-  constructor(backend: Backend, clock: Clock, events: Events) {
+  constructor(backend: Backend, batcher: Batcher, clock: Clock, events: Events) {
     this.#backend = backend
+    this.#batcher = batcher
     this.#clock = clock
     this.#events = events
   }
 
-  /**
-   * `unanswered`: a request of this claim that has to be answered first, or be overdue. `ttlMs`: how long the claim could be
-   * in the way, if it was extended.
-   */
-  start(claim: Claim, unanswered?: Promise<unknown>, ttlMs = claim.ttlMs): void {
+  /** `ttlMs`: how long the claim could be in the way, if it was extended. */
+  start(claim: Claim, ttlMs = claim.ttlMs): void {
     this.#remember(claim)
-    const withdrawal = this.#run(claim, unanswered, ttlMs).finally(() => this.#pending.delete(withdrawal))
+    const withdrawal = this.#run(claim, ttlMs).finally(() => this.#pending.delete(withdrawal))
     this.#pending.add(withdrawal)
   }
 
@@ -64,8 +64,7 @@ export class Withdrawals {
     }
   }
 
-  async #run(claim: Claim, unanswered: Promise<unknown> | undefined, ttlMs: number): Promise<void> {
-    if (unanswered) await answered(unanswered, this.#clock, this.#backend).catch(() => {})
+  async #run(claim: Claim, ttlMs: number): Promise<void> {
     const until = this.#clock.now() + ttlMs
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2)) {
       const error = await this.#release(claim)
@@ -80,8 +79,8 @@ export class Withdrawals {
   /** However long it takes: sending it again would only pile up requests behind the one that hangs. */
   async #release(claim: Claim): Promise<HoldfastError | undefined> {
     try {
-      const [state] = await this.#backend.release([claim])
-      return state?.status === 'failed' ? state.error : undefined
+      const state = await this.#batcher.release(claim)
+      return state.status === 'failed' ? state.error : undefined
     } catch (error) {
       return asHoldfastError(error, this.#backend)
     }

@@ -4,11 +4,11 @@
  */
 import { createHash } from 'node:crypto'
 import { onAbort, truthfulController } from '../core/abort.js'
-import type { Claims, Refusal } from '../core/claims.js'
+import type { Claims } from '../core/claims.js'
 import { ConfigurationError, type HoldfastError } from '../core/errors.js'
 import { TURNS, type Hold, type HoldTerms } from '../core/hold.js'
 import { checkKey } from '../core/key.js'
-import { checkTerms, checkTtl, type ResolvedLockOptions } from '../core/options.js'
+import { checkTerms, checkTtl } from '../core/options.js'
 import { parseToken, tokenOf } from '../core/token.js'
 
 export interface DistributedLock extends AsyncDisposable {
@@ -33,10 +33,8 @@ export interface DistributedLock extends AsyncDisposable {
   toJSON(): { readonly key: string; readonly fence: string }
 }
 
-export async function acquireLock(claims: Claims, key: string, options: ResolvedLockOptions): Promise<HeldLock | Refusal> {
-  const result = await claims.acquire({ resource: key, take: 1, limit: 1, ...options })
-  return 'blocker' in result ? result : new HeldLock(claims, result, options)
-}
+/** What a lock takes. */
+export const ONE_OF_ONE = { take: 1, limit: 1 }
 
 export class HeldLock {
   readonly claims: Claims
@@ -64,7 +62,7 @@ export class LockHandle implements DistributedLock {
   readonly #callerSignal: AbortSignal | undefined
   #left = false
   #controller: AbortController | undefined
-  #stopListening: (() => void)[] = []
+  #stopListening: (() => void)[] | undefined
 
   constructor(lock: HeldLock, callerSignal: AbortSignal | undefined) {
     this.#lock = lock
@@ -169,9 +167,10 @@ export class LockHandle implements DistributedLock {
   #leave(): void {
     this.#left = true
     const { handles } = this.#lock
-    handles.splice(handles.indexOf(this), 1)
-    for (const stop of this.#stopListening) stop()
-    this.#stopListening = []
+    if (handles.at(-1) === this) handles.pop()
+    else handles.splice(handles.indexOf(this), 1)
+    for (const stop of this.#stopListening ?? []) stop()
+    this.#stopListening = undefined
   }
 
   #makeController(): AbortController {
@@ -180,7 +179,7 @@ export class LockHandle implements DistributedLock {
     if (hold.error) {
       controller.abort(hold.error)
     } else if (!this.#left) {
-      this.#stopListening.push(hold.onEnd((reason) => controller.abort(reason)))
+      this.#stopListening = [hold.onEnd((reason) => controller.abort(reason))]
       const signal = this.#callerSignal
       if (signal) this.#stopListening.push(onAbort(signal, () => controller.abort(signal.reason)))
     }

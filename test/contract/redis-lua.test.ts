@@ -37,8 +37,15 @@ interface Call {
 async function run(source: string, args: readonly (string | number)[], call: Call = {}): Promise<unknown[][]> {
   const { owner = 'me', seen = '0', resources = ['k'] } = call
   const allKeys = [fence, ...resources.flatMap((resource) => [...keys.of(resource)])]
-  const [, , items] = (await client.eval(source, allKeys.length, ...allKeys, owner, seen, keys.wake, ...args)) as [number, string, unknown[][]]
-  return items
+  const reply = await client.eval(source, allKeys.length, ...allKeys, owner, seen, keys.wake, ...args)
+  const items = Array.isArray(reply) ? (reply as [number, string, unknown[]])[2] : [reply]
+  return items.map((item) => {
+    if (Array.isArray(item)) return item
+    if (typeof item === 'number') return [item]
+    // A grant: its epoch, how many wait behind it, and whether it was passed over.
+    const [epoch, waiting = 0, passedOver = 0] = String(item).split(' ')
+    return [1, epoch, Number(waiting), Number(passedOver)]
+  })
 }
 
 const claim = async (claimId: string, how: 'queue' | 'hearing' | 'leave' = 'queue', { ttl = 5_000, place = '', about = '', ...call }: Call & { ttl?: number; place?: string; about?: string } = {}) =>

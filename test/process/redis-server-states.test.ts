@@ -55,12 +55,18 @@ describe.each(kinds)('$name', ({ start, isSingle }) => {
       const fences: bigint[] = []
       for (let i = 0; i < 5; i++) fences.push(await locks.withLock('k', ({ fence }) => fence))
       expect(fences).toEqual([1n, 2n, 3n, 4n, 5n].map((i) => (start + i) << 10n))
-      // Handed over, too.
+      // Handed over, too: by the server, and in memory.
       const first = await locks.lock('k')
-      const waiting = locks.lock('k')
+      const waiting = locks.lock('k', { fairness: 'strict' })
       await sleep(50)
       await first.release()
-      expect((await waiting).fence).toBe((start + 7n) << 10n)
+      const second = await waiting
+      expect(second.fence).toBe((start + 7n) << 10n)
+      await second.release()
+      const third = await locks.lock('k')
+      const fourth = locks.lock('k')
+      await third.release()
+      expect((await fourth).fence).toBe(((start + 8n) << 10n) + 1n)
     })
   })
 

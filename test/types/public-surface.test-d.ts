@@ -1,6 +1,10 @@
 /** The types of the public surface. Nothing here runs: `npm run typecheck` reads it. */
+import { Cluster, Redis } from 'ioredis'
+import { Cluster as ValkeyCluster, Redis as Valkey } from 'iovalkey'
+import { createClient, createClientPool, createCluster, createSentinel, RESP_TYPES } from 'redis'
 import { expectTypeOf } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
+import { redisBackend, type RedisDriver } from '../../src/backends/redis/index.js'
 import {
   BackendError, connect, createLocks, HoldfastError, key, LockedError, LockNotAcquiredError, LockNotHeldError, LockReleasedError,
   OwnershipLostError, type BackendFactory, type Blocker, type DistributedLock, type ErrorCode, type HoldfastEvent,
@@ -30,6 +34,25 @@ void connect('memory:', { ttl: 5_000 })
 createLocks(memoryBackend(), { ttl: 5_000 })
 // @ts-expect-error milliseconds are a number
 createLocks(memoryBackend(), { ttlMs: '5s' })
+
+// The real clients of each library fit, whatever they are set to.
+expectTypeOf(redisBackend).returns.toEqualTypeOf<BackendFactory>()
+expectTypeOf<Redis>().toExtend<RedisDriver>()
+expectTypeOf<Cluster>().toExtend<RedisDriver>()
+expectTypeOf<Valkey>().toExtend<RedisDriver>()
+expectTypeOf<ValkeyCluster>().toExtend<RedisDriver>()
+redisBackend(new Redis({ stringNumbers: true }), { waitReplicas: { count: 1, timeoutMs: 100 } })
+redisBackend(createClient({ RESP: 2 }))
+redisBackend(createClient({ commandOptions: { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } } }))
+redisBackend(createCluster({ rootNodes: [], RESP: 2, useReplicas: true }))
+redisBackend(createSentinel({ name: 'm', sentinelRootNodes: [] }))
+void createClient().connect().then((client) => redisBackend(client))
+// @ts-expect-error a pool gives each call another connection
+redisBackend(createClientPool())
+// @ts-expect-error a URL is for connect()
+redisBackend('redis://localhost')
+// @ts-expect-error there is no such option
+redisBackend(new Redis(), { waitForReplicas: 1 })
 
 // lock gives a lock, tryLock a lock or null.
 expectTypeOf(locks.lock('k')).resolves.toEqualTypeOf<DistributedLock>()

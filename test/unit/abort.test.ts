@@ -98,7 +98,7 @@ describe('cancelling a wait', () => {
     // The claim arrives after all, and is granted to nobody.
     claim.release()
     await settle()
-    expect(store.sent('release')[0]!.claimIds).toEqual(store.sent('claim')[0]!.claimIds)
+    expect(store.sent('release')[0]!.claimIds).toContain(store.sent('claim')[0]!.claimIds[0])
     expect(await b.tryLock('k')).not.toBeNull()
   })
 

@@ -7,7 +7,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { Backend, BackendFactory, WakeUp } from '../../src/core/backend.js'
-import { BackendError, LockNotAcquiredError, OwnershipLostError, type DistributedLock } from '../../src/index.js'
+import { BackendError, LockNotAcquiredError, OwnershipLostError, type DistributedLock, type LockOptions } from '../../src/index.js'
 import { LockManager } from '../../src/lock-manager.js'
 import { ManualClock, settle } from '../support/manual-clock.js'
 
@@ -15,7 +15,7 @@ const TTL_MS = 1_000
 
 /** What a process does with the lock once; numbers are virtual milliseconds. */
 type Errand =
-  | { readonly kind: 'lock'; readonly holdMs: number }
+  | { readonly kind: 'lock'; readonly holdMs: number; readonly options: LockOptions }
   | { readonly kind: 'stall'; readonly ms: number }
   | { readonly kind: 'try' }
   | { readonly kind: 'abort'; readonly afterMs: number }
@@ -29,8 +29,17 @@ const span = (max: number) => fc.integer({ min: 0, max })
 
 const ttl = fc.integer({ min: 100, max: 3 * TTL_MS })
 
+/** Mostly what shares a seat with others of its process. */
+const options = fc.oneof(
+  { weight: 4, arbitrary: fc.constant<LockOptions>({}) },
+  { weight: 1, arbitrary: fc.constantFrom<LockOptions>({ fairness: 'strict' }, { ttlMs: 2 * TTL_MS }, { autoRenew: false }) },
+)
+
+/** Short ones make for hand-overs in a row. */
+const holdTime = fc.oneof(span(5), span(4 * TTL_MS))
+
 const errand: fc.Arbitrary<Errand> = fc.oneof(
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant('lock' as const), holdMs: span(4 * TTL_MS) }) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('lock' as const), holdMs: holdTime, options }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('stall' as const), ms: span(2 * TTL_MS) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('try' as const) }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('abort' as const), afterMs: span(400) }) },
@@ -211,7 +220,11 @@ async function runOne(world: World, locks: LockManager, one: Errand): Promise<vo
   const lock =
     one.kind === 'try'
       ? await locks.tryLock('k')
-      : await locks.lock('k', { signal: controller.signal, ...(one.kind === 'timeout' ? { waitMs: one.waitMs } : {}) })
+      : await locks.lock('k', {
+          signal: controller.signal,
+          ...(one.kind === 'timeout' ? { waitMs: one.waitMs } : {}),
+          ...(one.kind === 'lock' ? one.options : {}),
+        })
   if (!lock) return
   const held = lock
   world.began(held)
@@ -257,18 +270,21 @@ describe('in every order of requests, replies, wake-ups and time', () => {
   it('at most one holds, fences grow, and nobody is stranded', { timeout: 120_000 }, async () => {
     const errands = fc.array(errand, { minLength: 1, maxLength: 4 })
     const dice = fc.infiniteStream(fc.nat({ max: 99 }))
-    const processes = fc.array(errands, { minLength: 2, maxLength: 4 })
+    const callers = fc.array(errands, { minLength: 1, maxLength: 3 })
+    const processes = fc.array(callers, { minLength: 2, maxLength: 4 })
     await fc.assert(
       fc.asyncProperty(fc.scheduler(), network, dice, processes, async (scheduler, itsNetwork, itsDice, lists) => {
         const world = new World(scheduler, itsNetwork, itsDice)
-        let running = lists.length
+        let running = lists.flat().length
         const failures: unknown[] = []
         const managers = lists.map((_, i) => world.manager(`p${i}`))
-        lists.forEach((list, i) => {
-          run(world, managers[i]!, list)
-            .catch((error: unknown) => failures.push(error))
-            .finally(() => running--)
-        })
+        for (const [i, itsCallers] of lists.entries()) {
+          for (const list of itsCallers) {
+            run(world, managers[i]!, list)
+              .catch((error: unknown) => failures.push(error))
+              .finally(() => running--)
+          }
+        }
         await world.run(() => running === 0)
         expect(failures).toEqual([])
         // Where nothing is lost or repeated, nothing may be left behind either, such as a claim that overtook its own withdrawal.

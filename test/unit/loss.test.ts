@@ -129,7 +129,7 @@ describe('a pushed grant', () => {
     const wakeUps = world.store.holdWakeUps()
     await lock.release()
     await settle()
-    const [grant] = world.store.wakeUps
+    const grant = world.store.wakeUps.find(({ kind }) => kind === 'granted')
     if (grant?.kind !== 'granted') throw new Error('The store has not granted it.')
     const push = async (since: number | undefined) => {
       world.store.wake(b.owner, { ...grant, since })

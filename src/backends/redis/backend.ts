@@ -21,8 +21,8 @@ import type { OwnClient, RedisClient } from './client.js'
 import { isMigrating, redisError } from './errors.js'
 import { Keys } from './keys.js'
 import * as lua from './lua.js'
-import { aboutOf, codeOf, epochOf, failure, parseHolder, parseWaiter } from './replies.js'
-import { Script } from './script.js'
+import { aboutOf, codeOf, epochOf, failure, parseHolder, parseWaiter, type Item } from './replies.js'
+import { Script, type Reply } from './script.js'
 import { ServerClocks } from './server-clocks.js'
 import { WakeUps } from './wake-ups.js'
 
@@ -43,8 +43,6 @@ const scripts = {
 interface Named {
   readonly resource: string
 }
-
-type Reply = readonly [serverMs: number, node: string, items: readonly (readonly unknown[])[]]
 
 const SCAN_PAGE = 200
 
@@ -113,30 +111,35 @@ export class RedisBackend implements Backend {
     }
   }
 
-  async claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#claim(slot, some, ifBusy))
+  claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
+    const how = ifBusy === 'queue' ? 'hearing' : 'leave'
+    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#claim(slot, some, how))
+    return this.#onlyLocks(claims, ifBusy)
+  }
+
+  async #onlyLocks(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const states = (await this.claim(claims.filter(isLock), ifBusy)).values()
     return claims.map((claim) => (isLock(claim) ? states.next().value! : failed(new ConfigurationError(NOT_COUNTED))))
   }
 
-  async renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
     return this.#perSlot(renewals, ({ claim }) => claim.resource, (slot, some) => this.#renew(slot, some))
   }
 
-  async release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
+  release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     return this.#perSlot(claims, resourceOf, (slot, some) => this.#release(slot, some))
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
     const slot = this.#keys.slotOf(resource)
-    const [, , [held]] = await this.#run(scripts.inspect, slot, [{ resource }], [])
+    const [, , [held]] = await this.#run(scripts.inspect, 1, this.#words(slot, [{ resource }]))
     throwIfFailed(held!)
-    let seen = held![0] as string
+    let [seen] = held as [string]
     if (seen === '') return 'free'
     for (;;) {
-      const [, , [item]] = await this.#run(scripts.revoke, slot, [{ resource }], [when, seen])
+      const [, , [item]] = await this.#run(scripts.revoke, 1, [...this.#words(slot, [{ resource }]), when, seen])
       throwIfFailed(item!)
-      const [state, current] = item as [RevokeState | 'changed', string]
+      const [state, current] = item as readonly unknown[] as [RevokeState | 'changed', string]
       if (state !== 'changed') return state
       // Whoever was seen is out, by this request or before it; unless the same hold was adopted meanwhile.
       const epoch = epochOf(current)
@@ -170,13 +173,21 @@ export class RedisBackend implements Backend {
   }
 
   /** Splits a list by slot. What fails for one slot is the failure of its items only. */
-  async #perSlot<Item, State>(
+  #perSlot<Item, State>(
     items: readonly Item[],
     nameOf: (item: Item) => string,
     step: (slot: number, items: readonly Item[]) => Promise<readonly State[]>,
   ): Promise<readonly (State | Failed)[]> {
-    if (items.length === 0) return []
+    if (items.length === 0) return Promise.resolve([])
     if (!this.#client.isCluster || items.length === 1) return step(this.#keys.slotOf(nameOf(items[0]!)), items)
+    return this.#split(items, nameOf, step)
+  }
+
+  async #split<Item, State>(
+    items: readonly Item[],
+    nameOf: (item: Item) => string,
+    step: (slot: number, items: readonly Item[]) => Promise<readonly State[]>,
+  ): Promise<readonly (State | Failed)[]> {
     const slots = new Map<number, number[]>()
     for (const [at, item] of items.entries()) {
       const slot = this.#keys.slotOf(nameOf(item))
@@ -198,40 +209,42 @@ export class RedisBackend implements Backend {
     return states
   }
 
-  async #claim(slot: number, claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    if (ifBusy === 'leave') return this.#claimOnce(slot, claims, 'leave')
-    // Most claims never wait, so there is no subscription until one has to; and none is queued that could not be told, unless the
-    // subscription is not to be had.
-    const states = await this.#claimOnce(slot, claims, 'hearing')
-    if (!states.some(isRefused)) return states
-    await this.#wakeUps.open(this.#nodes.get(slot)!)
-    const busy = claims.filter((_, i) => isRefused(states[i]!))
-    const queued = (await this.#claimOnce(slot, busy, 'queue')).values()
-    return states.map((state) => (isRefused(state) ? queued.next().value! : state))
-  }
-
-  async #claimOnce(slot: number, claims: readonly Claim[], ifBusy: 'queue' | 'hearing' | 'leave'): Promise<readonly ClaimState[]> {
-    const args: string[] = [ifBusy]
-    for (const claim of claims) args.push(claim.id, String(claim.ttlMs), claim.place ?? '', aboutOf(claim))
+  async #claim(slot: number, claims: readonly Claim[], ifBusy: 'hearing' | 'queue' | 'leave'): Promise<readonly ClaimState[]> {
+    const words = this.#words(slot, claims)
+    words.push(ifBusy)
+    for (const claim of claims) words.push(claim.id, String(claim.ttlMs), claim.place ?? '', aboutOf(claim))
     const sentAt = this.#scope.clock.now()
     const disconnects = this.#disconnects
-    const [serverMs, node, items] = await this.#run(scripts.claim, slot, claims, args)
-    this.#note(slot, node, sentAt, serverMs)
+    const [serverMs, node, items] = await this.#run(scripts.claim, claims.length, words)
+    // One that is alone and free has the server's time for an epoch.
+    this.#note(slot, node, sentAt, Number.isNaN(serverMs) ? Math.floor(Number(items[0]) / 1_000) : serverMs)
     const states = items.map((item, i) => this.#claimState(item, claims[i]!, slot, node, serverMs))
+    if (ifBusy === 'hearing' && states.some(isRefused)) return this.#queue(slot, node, claims, states)
     return this.#options.waitReplicas && states.some(({ status }) => status === 'held') ? this.#replicated(states, disconnects) : states
+  }
+
+  /**
+   * Most claims never wait, so there is no subscription until one has to. The script queues nobody who could not be told, unless
+   * the subscription is not to be had.
+   */
+  async #queue(slot: number, node: string, claims: readonly Claim[], states: readonly ClaimState[]): Promise<readonly ClaimState[]> {
+    await this.#wakeUps.open(node)
+    const busy = claims.filter((_, i) => isRefused(states[i]!))
+    const queued = (await this.#claim(slot, busy, 'queue')).values()
+    return states.map((state) => (isRefused(state) ? queued.next().value! : state))
   }
 
   async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
     const sentAt = this.#scope.clock.now()
     const node = this.#nodes.get(slot)
     const serverNow = node === undefined ? undefined : this.#serverClocks.at(node).atMost(sentAt)
-    const args: string[] = []
+    const words = this.#words(slot, renewals.map(({ claim }) => claim))
     for (const { claim, ttlMs, exact, from } of renewals) {
       const shortenUntil = exact && serverNow !== undefined ? `${serverNow + EXACT_WITHIN_MS} ${node}` : ''
-      args.push(claim.id, String(ttlMs), shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '')
+      words.push(claim.id, String(ttlMs), shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '')
     }
     try {
-      const [serverMs, answering, items] = await this.#run(scripts.renew, slot, renewals.map(({ claim }) => claim), args)
+      const [serverMs, answering, items] = await this.#run(scripts.renew, renewals.length, words)
       this.#note(slot, answering, sentAt, serverMs)
       return items.map((item) => this.#renewState(item, slot))
     } catch (error) {
@@ -243,11 +256,11 @@ export class RedisBackend implements Backend {
   }
 
   async #release(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
-    const args: string[] = []
-    for (const claim of claims) args.push(claim.id, String(claim.ttlMs), aboutOf(claim))
+    const words = this.#words(slot, claims)
+    for (const claim of claims) words.push(claim.id, String(claim.ttlMs), aboutOf(claim))
     const disconnects = this.#disconnects
     try {
-      const [, , items] = await this.#run(scripts.release, slot, claims, args)
+      const [, , items] = await this.#run(scripts.release, claims.length, words)
       // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
       const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
       return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
@@ -260,7 +273,7 @@ export class RedisBackend implements Backend {
   }
 
   async #inspect(slot: number, resources: readonly Named[]): Promise<readonly (ResourceState | undefined)[]> {
-    const [serverMs, , items] = await this.#run(scripts.inspect, slot, resources, [])
+    const [serverMs, , items] = await this.#run(scripts.inspect, resources.length, this.#words(slot, resources))
     return items.map((item, i) => {
       if (failure(item)) return undefined
       const [value, pttl, about, members] = item as [string, number, string, string[]]
@@ -269,25 +282,28 @@ export class RedisBackend implements Backend {
     })
   }
 
-  async #run(script: Script, slot: number, items: readonly Named[], args: readonly string[]): Promise<Reply> {
-    if (this.#isClosed) throw new ConnectorError('This Redis backend is closed.')
+  #run(script: Script, count: number, words: readonly string[]): Promise<Reply> {
+    if (this.#isClosed) return Promise.reject(new ConnectorError('This Redis backend is closed.'))
     // Whoever did not come by connect() should hear of a store that evicts locks, too.
     if (!this.#isChecked) this.ready().catch(() => {})
-    const words = [this.#keys.fence(slot)]
-    for (const { resource } of items) words.push(...this.#keys.of(resource))
-    const numberOfKeys = words.length
-    words.push(this.#scope.owner, String(this.#highestEpochs.get(slot) ?? 0n), this.#keys.wake, ...args)
-    try {
-      const [serverMs, node, items] = (await script.run(this.#client, numberOfKeys, words)) as Reply
-      return [Number(serverMs), node, items]
-    } catch (error) {
-      throw redisError(error)
-    }
+    return script.run(this.#client, 1 + 4 * count, words)
   }
 
-  async #runAlone(step: 'renew' | 'release', claim: Claim, ttlMs: number): Promise<readonly unknown[]> {
+  /** What every script begins with: its keys, and the arguments that are the same for all items. */
+  #words(slot: number, items: readonly Named[]): string[] {
+    const words = [this.#keys.fence(slot)]
+    for (const { resource } of items) {
+      const [lock, queue, heard, meta] = this.#keys.of(resource)
+      words.push(lock, queue, heard, meta)
+    }
+    words.push(this.#scope.owner, String(this.#highestEpochs.get(slot) ?? 0n), this.#keys.wake)
+    return words
+  }
+
+  async #runAlone(step: 'renew' | 'release', claim: Claim, ttlMs: number): Promise<Item> {
     const words = [this.#keys.of(claim.resource)[0], step, claim.id, this.#scope.owner, String(ttlMs)]
-    return this.#ask(() => scripts.lone.run(this.#client, 1, words)) as Promise<readonly unknown[]>
+    const [, , items] = await scripts.lone.run(this.#client, 1, words)
+    return items[0]!
   }
 
   async #ask<T>(question: () => Promise<T>): Promise<T> {
@@ -298,16 +314,16 @@ export class RedisBackend implements Backend {
     }
   }
 
-  #claimState(item: readonly unknown[], { resource }: Claim, slot: number, node: string, serverMs: number): ClaimState {
+  #claimState(item: Item, { resource }: Claim, slot: number, node: string, serverMs: number): ClaimState {
+    if (typeof item !== 'object') {
+      const [epochText, waiting, passedOver] = String(item).split(' ')
+      const epoch = BigInt(epochText!)
+      this.#noteEpoch(slot, epoch)
+      this.#wakeUps.openSoon(node)
+      this.#passedOver(passedOver, resource)
+      return { status: 'held', epoch, waiting: Number(waiting ?? 0) }
+    }
     switch (codeOf(item)) {
-      case 1: {
-        const [, epochText, waiting, passedOver] = item
-        const epoch = BigInt(epochText as string)
-        this.#noteEpoch(slot, epoch)
-        this.#wakeUps.openSoon(node)
-        this.#passedOver(passedOver, resource)
-        return { status: 'held', epoch, waiting: Number(waiting) }
-      }
       case 0: {
         const [, place, ahead, waiting, value, pttl, about, subscriptions, passedOver] = item
         this.#wakeUps.check(node, Number(subscriptions))
@@ -334,9 +350,9 @@ export class RedisBackend implements Backend {
     if (Number(flag) === 1) this.#scope.wake({ kind: 'look', resource })
   }
 
-  #renewState(item: readonly unknown[], slot: number): RenewState {
+  #renewState(item: Item, slot: number): RenewState {
     const code = codeOf(item)
-    if (code !== 1) return failure(item) ?? { status: code === 2 ? 'revoked' : 'lost' }
+    if (typeof item !== 'object' || code !== 1) return failure(item) ?? { status: code === 2 ? 'revoked' : 'lost' }
     this.#noteEpoch(slot, BigInt(item[2] as string))
     return { status: 'held', waiting: Number(item[1]) }
   }
@@ -381,7 +397,7 @@ function failed(error: HoldfastError): Failed {
   return { status: 'failed', error }
 }
 
-function throwIfFailed(item: readonly unknown[]): void {
+function throwIfFailed(item: Item): void {
   const { error } = failure(item) ?? {}
   if (error) throw error
 }

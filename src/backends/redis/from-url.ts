@@ -9,7 +9,6 @@ import { parseRedisUrl, type RedisAddress } from './url.js'
 
 type Open = (address: RedisAddress, connectTimeoutMs: number) => OwnClient
 
-/** @internal */
 export async function redisFromUrl(url: string, connectTimeoutMs: number): Promise<BackendFactory> {
   const address = parseRedisUrl(url)
   const open = await loadDriver()

@@ -36,5 +36,3 @@ function clientOf(driver: RedisDriver | null | undefined): RedisClient {
     'redisBackend() takes a client of ioredis, iovalkey or node-redis: redisBackend(new Redis(…)) or redisBackend(await createClient(…).connect()).',
   )
 }
-
-export { redisFromUrl } from './from-url.js'

@@ -2,13 +2,16 @@
 import type { Claim, Failed, Holder } from '../../core/backend.js'
 import { redisItemError } from './errors.js'
 
+/** What a script says of one item: a list that begins with a code, or in the most common cases just a text or a number. */
+export type Item = readonly unknown[] | string | number
+
 /** A client may be set to give numbers as strings. */
-export function codeOf(item: readonly unknown[]): number {
-  return Number(item[0])
+export function codeOf(item: Item): number {
+  return Number(typeof item === 'object' ? item[0] : item)
 }
 
-export function failure(item: readonly unknown[]): Failed | undefined {
-  return codeOf(item) === -1 ? { status: 'failed', error: redisItemError(item[1] as string) } : undefined
+export function failure(item: Item): Failed | undefined {
+  return typeof item === 'object' && codeOf(item) === -1 ? { status: 'failed', error: redisItemError(item[1] as string) } : undefined
 }
 
 /** Type and metadata in one text; empty if there are none. */

@@ -11,8 +11,8 @@ export interface IoredisClient {
   readonly status: string
   readonly stream?: { unref?(): unknown }
   readonly options?: { readonly keyPrefix?: string | undefined; readonly sentinelCommandTimeout?: number | undefined }
-  evalsha(sha: string, numberOfKeys: number, ...keysAndArgs: string[]): Promise<unknown>
-  eval(script: string, numberOfKeys: number, ...keysAndArgs: string[]): Promise<unknown>
+  evalsha(sha: string, numberOfKeys: number, keysAndArgs: any): Promise<unknown>
+  eval(script: string, numberOfKeys: number, keysAndArgs: any): Promise<unknown>
   call(command: string, ...args: string[]): Promise<unknown>
   wait(replicas: number, timeoutMs: number): Promise<number>
   subscribe(channel: string): Promise<unknown>
@@ -28,8 +28,8 @@ export interface IoredisCluster {
   readonly isCluster: boolean
   readonly status: string
   readonly options?: { readonly keyPrefix?: string | undefined; readonly redisOptions?: { readonly keyPrefix?: string | undefined } }
-  evalsha(sha: string, numberOfKeys: number, ...keysAndArgs: string[]): Promise<unknown>
-  eval(script: string, numberOfKeys: number, ...keysAndArgs: string[]): Promise<unknown>
+  evalsha(sha: string, numberOfKeys: number, keysAndArgs: any): Promise<unknown>
+  eval(script: string, numberOfKeys: number, keysAndArgs: any): Promise<unknown>
   call(command: string, ...args: string[]): Promise<unknown>
   nodes(role?: 'master'): IoredisClient[]
   on(event: string, listener: (...args: any[]) => void): unknown
@@ -59,7 +59,7 @@ class IoredisSingleClient implements RedisClient {
   }
 
   run(how: 'evalsha' | 'eval', script: string, numberOfKeys: number, keysAndArgs: readonly string[]): Promise<unknown> {
-    return this.#redis[how](script, numberOfKeys, ...keysAndArgs)
+    return this.#redis[how](script, numberOfKeys, keysAndArgs)
   }
 
   wait(replicas: number, timeoutMs: number): Promise<number> {
@@ -85,7 +85,7 @@ class IoredisClusterClient implements RedisClient {
   }
 
   run(how: 'evalsha' | 'eval', script: string, numberOfKeys: number, keysAndArgs: readonly string[]): Promise<unknown> {
-    return this.#cluster[how](script, numberOfKeys, ...keysAndArgs)
+    return this.#cluster[how](script, numberOfKeys, keysAndArgs)
   }
 
   async masters(): Promise<readonly RedisNode[]> {

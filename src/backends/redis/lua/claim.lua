@@ -4,28 +4,38 @@
 -- could tell of the grant (one that has a place is queued in any case). Then per item: claim id, ttl ms, place ('' at first), type and
 -- metadata ('' for none).
 -- Items of the reply; 'passed over' tells whether it had a place and was not found in the queue any more
---     { 1, epoch, waiting, passed over } held
+--     'epoch waiting passed-over' held
 --   | { 0, place, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata, subscriptions of our own channel,
 --       passed over } queued
 --   | { 2, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata } refused
 --   | { 3, epoch } revoked | { -1, error }
 
--- Alone and free is the common case: done before any function is made, which would cost more than all of this.
-if #KEYS == 5 and ARGV[7] == '' and ARGV[8] == '' and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then
-  local time = redis.call('TIME')
+-- Alone and free is the common case: done before any function is made, which would cost more than all of this. The epoch is the
+-- server's time, so it is all there is to say.
+local call, KEYS, ARGV = redis.call, KEYS, ARGV
+if #KEYS == 5 and ARGV[7] == '' and ARGV[8] == '' and call('EXISTS', KEYS[2], KEYS[3]) == 0 then
+  local time = call('TIME')
   local epoch = time[1] .. string.format('%06d', time[2])
-  local last = redis.call('GET', KEYS[1])
-  if #ARGV[2] <= 16 and ARGV[2] < epoch and (not last or (#last == 16 and last < epoch)) then
-    local node = string.sub(ARGV[3], -1) == '@' and redis.call('CLUSTER', 'MYID') or ''
-    redis.call('SET', KEYS[1], epoch)
-    redis.call('SET', KEYS[2], ARGV[5] .. '.' .. epoch .. '.' .. ARGV[1], 'PX', ARGV[6])
-    return { time[1] * 1000 + math.floor(time[2] / 1000), node, { { 1, epoch, 0, 0 } } }
+  if #ARGV[2] <= 16 and ARGV[2] < epoch then
+    -- Before anything is written: a user may be forbidden to ask.
+    local node = string.sub(ARGV[3], -1) == '@' and call('CLUSTER', 'MYID')
+    local last = call('GETSET', KEYS[1], epoch)
+    if not last or (#last == 16 and last < epoch) then
+      call('SET', KEYS[2], ARGV[5] .. '.' .. epoch .. '.' .. ARGV[1], 'PX', ARGV[6])
+      return node and { math.floor(epoch / 1000), node, { epoch .. ' 0 0' } } or epoch
+    end
+    call('SET', KEYS[1], last)
   end
 end
 
 -- @include _store
 
 local if_busy = ARGV[4]
+
+-- A text, since it is the most common answer, and a list of its own would take the client much longer to read.
+local function held(epoch, waiting, passed_over)
+  return epoch .. ' ' .. waiting .. ' ' .. passed_over
+end
 
 local function blocker(lock, meta)
   local value = redis.call('GET', lock)
@@ -54,6 +64,7 @@ return each((#ARGV - 4) / 4, function(item)
   local lock, queue, heard, meta = keys_of(item)
   local first = 5 + (item - 1) * 4
   local id, ttl, place, about = ARGV[first], ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
+  if place == '' and redis.call('EXISTS', lock, queue) == 0 then return held(grant(lock, meta, id, ttl, owner, about), 0, 0) end
   local value = redis.call('GET', lock)
 
   if value and id_of(value) == id then
@@ -63,11 +74,11 @@ return each((#ARGV - 4) / 4, function(item)
       redis.call('PEXPIRE', lock, ttl)
       keep_about(meta, id, ttl, about)
     end
-    return { 1, string.match(value, '^%x+%.(%d+)'), redis.call('ZCARD', queue), 0 }
+    return held(string.match(value, '^%x+%.(%d+)'), redis.call('ZCARD', queue), 0)
   end
   if value and string.sub(value, 1, 33) == '~' .. id then return { 3, string.match(value, '^~%x+%.(%d+)') } end
   if not value and redis.call('EXISTS', queue) == 0 then
-    return { 1, grant(lock, meta, id, ttl, owner, about), 0, place ~= '' and 1 or 0 }
+    return held(grant(lock, meta, id, ttl, owner, about), 0, place ~= '' and 1 or 0)
   end
 
   local member = member_of(id, ttl, about)
@@ -75,7 +86,7 @@ return each((#ARGV - 4) / 4, function(item)
   if if_busy == 'leave' or (if_busy == 'hearing' and place == '' and subscribed == 0) then
     if place ~= '' then redis.call('ZREM', queue, member) end
     if not value and not promote(lock, queue, heard, meta) then
-      return { 1, grant(lock, meta, id, ttl, owner, about), 0, 0 }
+      return held(grant(lock, meta, id, ttl, owner, about), 0, 0)
     end
     local waiting = redis.call('ZCARD', queue)
     return { 2, waiting, waiting, blocker(lock, meta) }
@@ -84,7 +95,7 @@ return each((#ARGV - 4) / 4, function(item)
   local ticket, passed_over = enqueue(queue, heard, member, place, subscribed == 0)
   if not value then
     local winner, epoch = promote(lock, queue, heard, meta, id)
-    if winner == id then return { 1, epoch, redis.call('ZCARD', queue), passed_over } end
+    if winner == id then return held(epoch, redis.call('ZCARD', queue), passed_over) end
   end
   local held_by, expires, holder_about = blocker(lock, meta)
   local ahead = redis.call('ZRANK', queue, member)

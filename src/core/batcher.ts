@@ -1,0 +1,242 @@
+/**
+ * Joins the requests of concurrent callers: what is asked for while requests are on their way travels together in the next.
+ *
+ * A lane is idle → nothing is on its way: what comes is sent at once
+ *           busy → a flight is on its way: what comes is gathered, and sent when that has landed, or takes too long. When much has
+ *                  come together it is sent as a second flight, so that the store has work while we read its answers.
+ *
+ * Renewals have a lane of their own, so that nothing delays them. What may go wrong stays with whom it concerns:
+ * - One bad claim never fails its neighbours: if a request as a whole is refused for good, each is asked for alone.
+ * - A request that hangs blocks nobody: after a short while the lane goes on without it.
+ * - The order per claim is kept. A release takes back what of its claim is still unsent, and waits for what is on its way: a claim
+ *   that comes after its own release would be one that nobody knows of.
+ */
+import { ANSWER_MS, asHoldfastError } from './answer.js'
+import type { Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState } from './backend.js'
+import type { Clock, Timer } from './clock.js'
+import { BackendError, LockNotHeldError } from './errors.js'
+
+/** A request of this many takes the store a millisecond or two, in which it serves nobody else. */
+const MOST_CLAIMS = 128
+const MOST_RENEWALS = 1_000
+/** So long a lane waits for an answer before it goes on without it. */
+const HUNG_MS = 20
+/** From so many on it pays to send two flights, one after the other. */
+const WORTH_TWO_FLIGHTS = 16
+const MOST_FLIGHTS = 2
+
+type Send<Item, State> = (items: readonly Item[]) => Promise<readonly State[]>
+
+/** Somebody who asks about one item, and is told its state or why there is none. */
+export interface Call<Item, State> {
+  readonly item: Item
+  answered(state: State): void
+  failed(error: unknown): void
+}
+
+export class Batcher {
+  readonly #backend: Backend
+  readonly #clock: Clock
+  readonly #work: Lane
+  readonly #renewals: Lane
+  readonly #release: Send<Claim, ReleaseState>
+  readonly #queue: Send<Claim, ClaimState>
+  readonly #leave: Send<Claim, ClaimState>
+  readonly #renew: Send<Renewal, RenewState>
+  /** The latest request of each claim, until it is answered. */
+  readonly #asked = new Map<string, Entry>()
+
+  constructor(backend: Backend, clock: Clock) {
+    this.#backend = backend
+    this.#clock = clock
+    this.#release = (claims) => backend.release(claims)
+    this.#queue = (claims) => backend.claim(claims, 'queue')
+    this.#leave = (claims) => backend.claim(claims, 'leave')
+    this.#renew = (renewals) => backend.renew(renewals)
+    // Releases go first: they may free what is asked for in the same breath.
+    this.#work = new Lane([this.#release, this.#queue, this.#leave], MOST_CLAIMS, backend, clock, (entry) => {
+      const { id } = entry.call.item as Claim
+      if (this.#asked.get(id) !== entry) return
+      this.#asked.delete(id)
+      entry.whenSettled?.()
+    })
+    this.#renewals = new Lane([this.#renew], MOST_RENEWALS, backend, clock)
+  }
+
+  claim(call: Call<Claim, ClaimState>, ifBusy: 'queue' | 'leave'): void {
+    const entry = new Entry(call, ifBusy === 'queue' ? this.#queue : this.#leave)
+    this.#asked.set(call.item.id, entry)
+    this.#work.add(entry)
+  }
+
+  release(claim: Claim): Promise<ReleaseState> {
+    return new Promise((resolve, reject) => {
+      const entry = new Entry({ item: claim, answered: resolve, failed: reject }, this.#release)
+      this.#renewals.takeBack(claim, ({ call }) => (call.item as Renewal).claim.id === claim.id)
+      const asked = this.#asked.get(claim.id)
+      if (!asked || this.#work.takeBack(claim, (one) => one === asked)) this.#work.add(entry)
+      else this.#after(asked, () => this.#work.add(entry))
+    })
+  }
+
+  renew(renewal: Renewal): Promise<RenewState> {
+    return new Promise((resolve, reject) => {
+      this.#renewals.add(new Entry({ item: renewal, answered: resolve, failed: reject }, this.#renew))
+    })
+  }
+
+  /** They are gathered already. */
+  renewAll(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+    return this.#backend.renew(renewals)
+  }
+
+  /** When it is answered, or overdue. */
+  #after(asked: Entry, task: () => void): void {
+    const overdue = this.#clock.timer(ANSWER_MS, () => asked.whenSettled?.(), 'background')
+    const before = asked.whenSettled
+    asked.whenSettled = () => {
+      asked.whenSettled = undefined
+      overdue.cancel()
+      before?.()
+      task()
+    }
+  }
+}
+
+/** What waits to be sent, or to be answered. */
+class Entry {
+  readonly call: Call<any, any>
+  readonly send: Send<any, any>
+  whenSettled: (() => void) | undefined
+
+  constructor(call: Call<any, any>, send: Send<any, any>) {
+    this.call = call
+    this.send = send
+  }
+}
+
+/** What was sent together. */
+interface Flight {
+  readonly sentAt: number
+  unanswered: number
+}
+
+class Lane {
+  /** What travels together is sent in this order. */
+  readonly #order: readonly Send<any, any>[]
+  readonly #most: number
+  readonly #backend: Backend
+  readonly #clock: Clock
+  readonly #settled: ((entry: Entry) => void) | undefined
+  #unsent: Entry[] = []
+  /** What the lane waits for; those that hang are not among them. */
+  #flights: Flight[] = []
+  #isDue = false
+  #hung: Timer | undefined
+
+  constructor(order: readonly Send<any, any>[], most: number, backend: Backend, clock: Clock, settled?: (entry: Entry) => void) {
+    this.#order = order
+    this.#most = most
+    this.#backend = backend
+    this.#clock = clock
+    this.#settled = settled
+  }
+
+  add(entry: Entry): void {
+    this.#unsent.push(entry)
+    if (this.#isDue) return
+    const [flight] = this.#flights
+    if (!flight) this.#flushSoon()
+    else if (this.#unsent.length >= WORTH_TWO_FLIGHTS && this.#flights.length < MOST_FLIGHTS) this.#flushSoon()
+    else if (!this.#hung) this.#flushIfItHangs(flight)
+  }
+
+  /** What is unsent of a claim that is released is not sent any more; whether there was any. */
+  takeBack({ resource }: Claim, isIt: (entry: Entry) => boolean): boolean {
+    const taken = this.#unsent.filter(isIt)
+    if (taken.length === 0) return false
+    this.#unsent = this.#unsent.filter((entry) => !taken.includes(entry))
+    const error = new LockNotHeldError(resource, `"${resource}" was released meanwhile.`)
+    for (const entry of taken) this.#answer(entry, { status: 'failed', error })
+    return true
+  }
+
+  #flushIfItHangs(flight: Flight): void {
+    const leftMs = flight.sentAt + HUNG_MS - this.#clock.now()
+    const goOn = () => {
+      this.#flights = []
+      this.#flush()
+    }
+    if (leftMs <= 0) goOn()
+    else this.#hung = this.#clock.timer(leftMs, goOn, 'background')
+  }
+
+  /** When everything has run that the last answers have set going: all that it asks for can travel together. */
+  #flushSoon(): void {
+    this.#isDue = true
+    process.nextTick(() => this.#flush())
+  }
+
+  #flush(): void {
+    this.#isDue = false
+    this.#hung?.cancel()
+    this.#hung = undefined
+    const entries = this.#unsent
+    if (entries.length === 0) return
+    this.#unsent = []
+    const isWorthTwo = entries.length >= WORTH_TWO_FLIGHTS && this.#flights.length === 0
+    const most = isWorthTwo ? Math.ceil(entries.length / 2) : entries.length
+    for (let i = 0; i < entries.length; i += most) this.#depart(isWorthTwo ? entries.slice(i, i + most) : entries)
+  }
+
+  #depart(entries: readonly Entry[]): void {
+    const flight = { sentAt: this.#clock.now(), unanswered: 0 }
+    this.#flights.push(flight)
+    for (const send of this.#order) {
+      const its = entries.every((entry) => entry.send === send) ? entries : entries.filter((entry) => entry.send === send)
+      for (let i = 0; i < its.length; i += this.#most) this.#send(its.length > this.#most ? its.slice(i, i + this.#most) : its, flight)
+    }
+  }
+
+  #send(entries: readonly Entry[], flight: Flight): void {
+    flight.unanswered++
+    this.#request(entries).then(
+      (states) => {
+        for (let i = 0; i < entries.length; i++) this.#answer(entries[i]!, states[i])
+        this.#landed(flight)
+      },
+      (error: unknown) => {
+        const isForGood = !(error instanceof BackendError && error.transient)
+        if (isForGood && entries.length > 1) for (const entry of entries) this.#send([entry], flight)
+        else for (const entry of entries) this.#fail(entry, error)
+        this.#landed(flight)
+      },
+    )
+  }
+
+  #request(entries: readonly Entry[]): Promise<readonly unknown[]> {
+    try {
+      return entries[0]!.send(entries.map(({ call }) => call.item))
+    } catch (error) {
+      return Promise.reject(asHoldfastError(error, this.#backend))
+    }
+  }
+
+  #landed(flight: Flight): void {
+    if (--flight.unanswered > 0) return
+    const at = this.#flights.indexOf(flight)
+    if (at < 0) return
+    this.#flights.splice(at, 1)
+    if (this.#unsent.length > 0 && !this.#isDue) this.#flushSoon()
+  }
+
+  #answer(entry: Entry, state: unknown): void {
+    this.#settled?.(entry)
+    entry.call.answered(state)
+  }
+
+  #fail(entry: Entry, error: unknown): void {
+    this.#settled?.(entry)
+    entry.call.failed(error)
+  }
+}

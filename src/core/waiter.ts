@@ -1,0 +1,116 @@
+/**
+ * A caller who waits for a resource: for as long as it wants to, or until it is cancelled. It waits at a seat; how the seat
+ * comes to hold the resource is not its affair.
+ */
+import { onAbort } from './abort.js'
+import type { Blocker } from './backend.js'
+import type { Clock, Timer } from './clock.js'
+import { HoldfastError } from './errors.js'
+import type { Events } from './events.js'
+import type { Hold, HoldTerms } from './hold.js'
+import type { Linked } from './line.js'
+
+export interface ClaimRequest extends HoldTerms {
+  readonly ttlMs: number
+  /** 0 is one try; Infinity waits without limit. */
+  readonly waitMs: number
+  /** How often to look where neither a wake-up nor an expiry will come. */
+  readonly retryMs: number
+  readonly fairness: 'bounded' | 'strict'
+  /** Cancels the wait. */
+  readonly signal: AbortSignal | undefined
+  readonly type: string | undefined
+  readonly metadata: string | undefined
+}
+
+export interface Refusal {
+  readonly blocker: Blocker
+  readonly waitedMs: number
+}
+
+/** Where it waits. */
+interface Place {
+  readonly resource: string
+  leave(waiter: Waiter): void
+  /** What to tell it if it leaves now. */
+  verdict(waiter: Waiter, waitedMs: number): Blocker | HoldfastError
+}
+
+export class Waiter implements Linked<Waiter> {
+  readonly request: ClaimRequest
+  ahead: Waiter | undefined
+  behind: Waiter | undefined
+  readonly #place: Place
+  readonly #around: { readonly clock: Clock; readonly events: Events }
+  readonly #resolve: (result: Hold | Refusal) => void
+  readonly #reject: (reason: unknown) => void
+  readonly #askedAt: number
+  #timer: Timer | undefined
+  #ignoreSignal: (() => void) | undefined
+
+  constructor(
+    request: ClaimRequest,
+    place: Place,
+    around: { readonly clock: Clock; readonly events: Events },
+    resolve: (result: Hold | Refusal) => void,
+    reject: (reason: unknown) => void,
+  ) {
+    this.request = request
+    this.#place = place
+    this.#around = around
+    this.#resolve = resolve
+    this.#reject = reject
+    this.#askedAt = around.clock.now()
+    const { waitMs, signal } = request
+    if (waitMs > 0 && waitMs < Infinity) this.#timer = around.clock.timer(waitMs, () => this.#waitIsOver(), 'awaited')
+    if (signal) this.#ignoreSignal = onAbort(signal, () => this.cancel(signal.reason))
+  }
+
+  /** Its wait is over, whatever it will be told. */
+  stop(): void {
+    this.#timer?.cancel()
+    this.#ignoreSignal?.()
+  }
+
+  held(hold: Hold): void {
+    this.stop()
+    const { events } = this.#around
+    if (events.hears('acquired')) {
+      const { fence, ttlMs } = hold
+      events.emit('acquired', hold.key, { fence, ttlMs, waitedMs: this.#waitedMs() })
+    }
+    this.#resolve(hold)
+  }
+
+  refused({ holder, ahead, waiting }: Blocker): void {
+    this.stop()
+    const refusal = { blocker: { holder, ahead, waiting }, waitedMs: this.#waitedMs() }
+    this.#around.events.emit('refused', this.#place.resource, refusal)
+    this.#resolve(refusal)
+  }
+
+  failed(error: HoldfastError): void {
+    this.stop()
+    this.#around.events.emit('claim-failed', this.#place.resource, { error })
+    this.#reject(error)
+  }
+
+  /** By the caller's signal, or because the manager closes. */
+  cancel(reason: unknown): void {
+    this.stop()
+    this.#place.leave(this)
+    this.#around.events.emit('cancelled', this.#place.resource, { reason, waitedMs: this.#waitedMs() })
+    this.#reject(reason)
+  }
+
+  #waitIsOver(): void {
+    const verdict = this.#place.verdict(this, this.request.waitMs)
+    this.#place.leave(this)
+    if (verdict instanceof HoldfastError) this.failed(verdict)
+    else this.refused(verdict)
+  }
+
+  #waitedMs(): number {
+    return this.#around.clock.now() - this.#askedAt
+  }
+}
