@@ -1,28 +1,27 @@
+import { Redis } from 'ioredis'
 import { afterAll, beforeAll, describe, it } from 'vitest'
 import { redisBackend } from '../../src/backends/redis/index.js'
 import { conformance } from '../../src/testing/index.js'
-import { kinds, type Deployment, type OpenClient } from '../support/redis-kinds.js'
+import { startRedis, type RedisServer } from '../support/redis-server.js'
 
-describe.each(kinds)('$name', ({ start }) => {
-  let redis: Deployment
-  const open: OpenClient[] = []
+let server: RedisServer
+const clients: Redis[] = []
 
-  beforeAll(async () => {
-    redis = await start()
-  })
-
-  afterAll(async () => {
-    for (const { close } of open) close()
-    await redis.stop()
-  })
-
-  conformance(
-    async () => {
-      const own = await redis.client()
-      open.push(own)
-      return redisBackend(own.client)
-    },
-    { fair: true, wakes: 'push', minTtlMs: 1, counted: false, heartbeatMs: 800 },
-    { describe, it },
-  )
+beforeAll(async () => {
+  server = await startRedis()
 })
+
+afterAll(async () => {
+  for (const client of clients) client.disconnect()
+  await server.stop()
+})
+
+conformance(
+  () => {
+    const client = new Redis(server.port)
+    clients.push(client)
+    return redisBackend(client)
+  },
+  { fair: true, wakes: 'push', minTtlMs: 1, counted: false, heartbeatMs: 800 },
+  { describe, it },
+)

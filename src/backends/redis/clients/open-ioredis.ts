@@ -67,7 +67,7 @@ function own(driver: Client, errors: readonly string[], ready: () => Promise<voi
   for (const event of errors) driver.on(event, (error: Error) => (trouble = withoutSecrets(error)))
   driver.on('ready', () => (trouble = undefined))
   // A failover that is announced while it connects ends it for good (failoverDetector, ioredis 6.0): it has to go on.
-  const goOn = () => setTimeout(() => driver.connect().catch(() => {}), GO_ON_MS).unref()
+  const goOn = () => setTimeout(() => void driver.connect().catch(() => {}), GO_ON_MS).unref()
   driver.on('end', goOn)
   const close = () => {
     driver.off('end', goOn)
