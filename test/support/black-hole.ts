@@ -6,7 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startRedis } from './redis-server.js'
-import { startProxy } from './tcp-proxy.js'
+import { startProxy, type Proxy } from './tcp-proxy.js'
 
 export interface Holder {
   /** Whether it would tell its user, if asked now, that the lock is lost. */
@@ -32,6 +32,15 @@ export interface BlackHoleOptions {
   readonly watchMs?: number
   /** How long to wait for the intruder. */
   readonly patienceMs?: number
+  /** What the subject goes through; without it, there is a server for this one scenario. */
+  readonly on?: Stage
+}
+
+interface Stage {
+  /** In front of the holder, and not of the intruder. */
+  readonly proxy: Proxy
+  readonly holderUrl: string
+  readonly directUrl: string
 }
 
 /** Times are counted from the beginning of the fault. */
@@ -45,11 +54,17 @@ export interface BlackHoleReport {
 }
 
 export async function blackHole(subject: Subject, options: BlackHoleOptions = {}): Promise<BlackHoleReport> {
-  const { ttlMs = 1_000, fault = 'drop', afterMs = 0, watchMs = ttlMs, patienceMs = ttlMs * 5 } = options
+  if (options.on) return perform(subject, options.on, options)
   await using redis = await startRedis()
   await using proxy = await startProxy({ to: redis })
+  return await perform(subject, { proxy, holderUrl: proxy.url(), directUrl: redis.url }, options)
+}
+
+async function perform(subject: Subject, stage: Stage, options: BlackHoleOptions): Promise<BlackHoleReport> {
+  const { ttlMs = 1_000, fault = 'drop', afterMs = 0, watchMs = ttlMs, patienceMs = ttlMs * 5 } = options
+  const { proxy } = stage
   const giveUp = new AbortController()
-  const holder = await subject.acquire(proxy.url(), ttlMs)
+  const holder = await subject.acquire(stage.holderUrl, ttlMs)
   try {
     await sleep(afterMs)
     if (fault !== 'none') proxy.blackHole({ keep: fault === 'hold' })
@@ -64,7 +79,7 @@ export async function blackHole(subject: Subject, options: BlackHoleOptions = {}
     const watch = setInterval(look, 1)
     const patience = setTimeout(() => giveUp.abort(), patienceMs)
     try {
-      const intruder = await subject.intrude(redis.url, ttlMs, giveUp.signal).then(
+      const intruder = await subject.intrude(stage.directUrl, ttlMs, giveUp.signal).then(
         () => ({ atMs: performance.now() - startedAt, lost: look() }),
         (error: unknown) => {
           if (!giveUp.signal.aborted) throw error

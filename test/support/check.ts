@@ -81,6 +81,14 @@ export function inversions(holds: readonly Hold[], { toleranceMs }: { readonly t
   return found
 }
 
+/** Holds whose fence another hold of that key had before them. */
+export function repeats(holds: readonly Hold[]): Hold[] {
+  return [...byKey(holds).values()].flatMap((log) => {
+    const seen = new Set<bigint>()
+    return log.filter(({ fence }) => seen.has(fence) || !seen.add(fence))
+  })
+}
+
 /**
  * Jain's fairness index: 1 if all got the same, 1/n if one of n got everything. NaN if nobody got anything, so that
  * no comparison passes.

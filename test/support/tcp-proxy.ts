@@ -45,15 +45,25 @@ export interface Fault {
 /** May let a chunk pass, drop it, or replace it. Chunks are what TCP makes of messages; see `byFrame` in resp.ts. */
 export type DataHook = (direction: Direction, chunk: Buffer, connectionId: number) => 'pass' | 'drop' | Uint8Array
 
+export interface Target {
+  readonly port: number
+  readonly host?: string
+}
+
 export interface ProxyOptions {
-  readonly to: { readonly port: number; readonly host?: string }
+  /** One server, or several: then each has a port of its own, and rules are about the connections to all of them. */
+  readonly to: Target | readonly Target[]
   /** For jitter. */
   readonly seed?: number
   readonly onData?: DataHook
+  /** Changes what servers say, before anything else looks at it: they may name each other's ports. */
+  readonly translate?: (chunk: Buffer) => Buffer
 }
 
 export interface Proxy {
   readonly port: number
+  /** In the order of the servers. */
+  readonly ports: readonly number[]
   readonly connections: readonly Connection[]
   /** Can be changed at any time. */
   onData: DataHook | undefined
@@ -95,6 +105,13 @@ interface Rule extends Scope {
   readonly jitterMs: number
 }
 
+/** Where connections to one server come in. */
+interface Door {
+  readonly to: Target
+  port: number
+  server: Server | undefined
+}
+
 /** What the rules make of a lane right now. */
 type Mode = 'pass' | 'hold' | 'drop'
 
@@ -104,34 +121,36 @@ const REFUSED_LISTEN_MS = 5_000
 
 class FaultyProxy implements Proxy {
   onData: DataHook | undefined
-  readonly #to: ProxyOptions['to']
+  readonly translate: (chunk: Buffer) => Buffer
+  readonly #doors: readonly Door[]
   readonly #random: () => number
   readonly #rules = new Set<Rule>()
   readonly #pairs = new Set<Pair>()
-  #server: Server | undefined
-  #port = 0
   #nextId = 0
   #closed = false
 
   constructor(options: ProxyOptions) {
-    this.#to = options.to
+    this.#doors = [options.to].flat().map((to) => ({ to, port: 0, server: undefined }))
     this.#random = mulberry32(options.seed ?? 1)
     this.onData = options.onData
+    this.translate = options.translate ?? ((chunk) => chunk)
   }
 
   async start(): Promise<void> {
-    for (let attempt = 0; ; attempt++) {
-      try {
-        this.#port = anyPort()
-        return await this.#listen()
-      } catch (error) {
-        if (!isAddressInUse(error) || attempt >= 100) throw error
-      }
+    try {
+      for (const door of this.#doors) await this.#open(door)
+    } catch (error) {
+      await this.close()
+      throw error
     }
   }
 
   get port(): number {
-    return this.#port
+    return this.#doors[0]!.port
+  }
+
+  get ports(): readonly number[] {
+    return this.#doors.map(({ port }) => port)
   }
 
   get connections(): readonly Connection[] {
@@ -139,7 +158,7 @@ class FaultyProxy implements Proxy {
   }
 
   url(scheme = 'redis'): string {
-    return `${scheme}://127.0.0.1:${this.#port}`
+    return `${scheme}://127.0.0.1:${this.port}`
   }
 
   delay(ms: number, scope: Scope & { readonly jitterMs?: number } = {}): Fault {
@@ -167,22 +186,15 @@ class FaultyProxy implements Proxy {
   }
 
   refuse(): void {
-    // Its callback would wait for the connections that are left.
-    this.#server?.close()
-    this.#server = undefined
+    for (const door of this.#doors) {
+      // Its callback would wait for the connections that are left.
+      door.server?.close()
+      door.server = undefined
+    }
   }
 
   async accept(): Promise<void> {
-    if (this.#server || this.#closed) return
-    const giveUpAt = performance.now() + REFUSED_LISTEN_MS
-    for (;;) {
-      try {
-        return await this.#listen()
-      } catch (error) {
-        if (!isAddressInUse(error) || performance.now() > giveUpAt) throw error
-        await sleep(20)
-      }
-    }
+    await Promise.all(this.#doors.map((door) => this.#reopen(door)))
   }
 
   async heal(): Promise<void> {
@@ -240,23 +252,49 @@ class FaultyProxy implements Proxy {
     return [...this.#pairs].filter((pair) => matches(only, pair))
   }
 
-  async #listen(): Promise<void> {
+  /** On whichever port is free. */
+  async #open(door: Door): Promise<void> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        door.port = anyPort()
+        return await this.#listen(door)
+      } catch (error) {
+        if (!isAddressInUse(error) || attempt >= 100) throw error
+      }
+    }
+  }
+
+  /** On the same port as before. */
+  async #reopen(door: Door): Promise<void> {
+    if (door.server || this.#closed) return
+    const giveUpAt = performance.now() + REFUSED_LISTEN_MS
+    for (;;) {
+      try {
+        return await this.#listen(door)
+      } catch (error) {
+        if (!isAddressInUse(error) || performance.now() > giveUpAt) throw error
+        await sleep(20)
+      }
+    }
+  }
+
+  async #listen(door: Door): Promise<void> {
     // The server must not end our half by itself when the client ends its: the end has to wait its turn in the lane.
-    const server = createServer({ allowHalfOpen: true, noDelay: true }, (client) => this.#connected(client))
+    const server = createServer({ allowHalfOpen: true, noDelay: true }, (client) => this.#connected(client, door.to))
     await new Promise<void>((resolve, reject) => {
       server.once('error', reject)
-      server.listen({ port: this.#port, host: '127.0.0.1', exclusive: true }, () => {
+      server.listen({ port: door.port, host: '127.0.0.1', exclusive: true }, () => {
         server.off('error', reject)
         resolve()
       })
     })
     if (this.#closed) server.close()
-    else this.#server = server
+    else door.server = server
   }
 
-  #connected(client: Socket): void {
+  #connected(client: Socket, to: Target): void {
     if (this.#closed) return void client.destroy()
-    const server = connect({ ...this.#to, host: this.#to.host ?? '127.0.0.1', allowHalfOpen: true, noDelay: true })
+    const server = connect({ ...to, host: to.host ?? '127.0.0.1', allowHalfOpen: true, noDelay: true })
     const pair = new Pair(this, this.#nextId++, client, server)
     this.#pairs.add(pair)
     void pair.gone.then(() => this.#pairs.delete(pair))
@@ -333,8 +371,9 @@ class Lane {
     this.#queue.length = 0
   }
 
-  #received(chunk: Buffer): void {
+  #received(raw: Buffer): void {
     const { bytes, sent, id } = this.#pair
+    const chunk = this.#direction === 'down' ? this.#proxy.translate(raw) : raw
     bytes[this.#direction] += chunk.length
     if (this.#direction === 'up' && sent.length < SENT_CHARACTERS) {
       this.#pair.sent += chunk.toString('latin1', 0, SENT_CHARACTERS - sent.length)

@@ -39,7 +39,7 @@ function keep(lock, waiter, askedAt, grantedAt) {
   return { id, key, fence, token }
 }
 
-async function letGo(id, waiter) {
+async function letGo(id, waiter, release = (lock) => lock.release()) {
   const { lock } = handle(id)
   const hold = holds.get(id)
   const releasedAt = now()
@@ -47,9 +47,23 @@ async function letGo(id, waiter) {
   const wasHeld = !hold.ended
   hold.ended = true
   if (wasHeld) tell('released', { id, key: lock.key, waiter, fence: lock.fence, at: releasedAt })
-  const result = await lock.release()
+  const result = await release(lock)
   return { releasedAt, result }
 }
+
+/** What failed for a moment can be tried again; some clients do that by themselves. */
+async function inTheEnd(step) {
+  for (;;) {
+    try {
+      return await step()
+    } catch (error) {
+      if (!error.transient) throw error
+      await sleep(20)
+    }
+  }
+}
+
+const releaseInTheEnd = (lock) => inTheEnd(() => lock.release())
 
 function handle(id) {
   const hold = holds.get(id)
@@ -91,6 +105,10 @@ const methods = {
     return (await letGo(id, 0)).result
   },
 
+  async releaseInTheEnd(id) {
+    return (await letGo(id, 0, releaseInTheEnd)).result
+  },
+
   async hold(key, options, ms) {
     const held = await methods.lock(key, options)
     await sleep(ms)
@@ -108,13 +126,32 @@ const methods = {
         const grantedAt = now()
         const { id } = keep(lock, waiter, askedAt, grantedAt)
         if (holdMs > 0) await sleep(holdMs)
-        const { releasedAt } = await letGo(id, waiter)
+        const { releasedAt } = await letGo(id, waiter, releaseInTheEnd)
         holds.delete(id)
         log.push([waiter, askedAt, grantedAt, releasedAt, lock.fence])
       }
     }
     await Promise.all(Array.from({ length: waiters }, (_, waiter) => one(waiter)))
     return log
+  },
+
+  async contend(key, waiters, holdMs, options) {
+    isContending = true
+    const one = async (waiter) => {
+      while (isContending) {
+        const askedAt = now()
+        const lock = await inTheEnd(() => manager.lock(key, options))
+        const { id } = keep(lock, waiter, askedAt, now())
+        await sleep(holdMs)
+        await letGo(id, waiter, releaseInTheEnd)
+        holds.delete(id)
+      }
+    }
+    await Promise.all(Array.from({ length: waiters }, (_, waiter) => one(waiter)))
+  },
+
+  endContention() {
+    isContending = false
   },
 
   probe(id) {
@@ -144,6 +181,7 @@ const methods = {
 }
 
 let leaving = false
+let isContending = false
 
 async function answer({ call, method, args }) {
   try {

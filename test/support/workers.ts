@@ -49,10 +49,15 @@ export interface Methods {
   lock(key: string, options?: LockOptions): Held
   tryLock(key: string, options?: LockOptions): Held | null
   release(id: number): unknown
+  /** Again, for as long as the store fails for a moment. */
+  releaseInTheEnd(id: number): unknown
   /** Locks, holds for that long, releases. */
   hold(key: string, options: LockOptions, ms: number): Held
   /** So many waiters at once, each so many times. Each hold is an event as well, so a killed worker's are not lost. */
   convoy(key: string, waiters: number, rounds: number, holdMs: number, options?: LockOptions): ConvoyRow[]
+  /** So many waiters, again and again until `endContention`, also when the store fails; those that wait then still get it. */
+  contend(key: string, waiters: number, holdMs: number, options?: LockOptions): void
+  endContention(): void
   probe(id: number): Probe
   /** Keeps the event loop busy. */
   block(ms: number): void

@@ -11,6 +11,7 @@ const SOCKET_TIMEOUT_MS = 5_000
 const SENTINEL_TIMEOUT_MS = 1_000
 /** The slots of a cluster are asked for again so often, beside whenever a command is sent the wrong way. */
 const REFRESH_MS = 5_000
+const GO_ON_MS = 50
 
 const backOff = (times: number) => Math.min(1_000, 25 * 2 ** Math.min(times, 6))
 
@@ -65,5 +66,12 @@ function own(driver: Client, errors: readonly string[], ready: () => Promise<voi
   // Every request reports its own failure; without a listener they are printed as well.
   for (const event of errors) driver.on(event, (error: Error) => (trouble = withoutSecrets(error)))
   driver.on('ready', () => (trouble = undefined))
-  return { client: fromIoredis(driver), ready, trouble: () => trouble, close: () => driver.disconnect() }
+  // A failover that is announced while it connects ends it for good (failoverDetector, ioredis 6.0): it has to go on.
+  const goOn = () => setTimeout(() => void driver.connect().catch(() => {}), GO_ON_MS).unref()
+  driver.on('end', goOn)
+  const close = () => {
+    driver.off('end', goOn)
+    driver.disconnect()
+  }
+  return { client: fromIoredis(driver), ready, trouble: () => trouble, close }
 }

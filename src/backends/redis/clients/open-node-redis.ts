@@ -10,6 +10,8 @@ type Driver = ReturnType<NodeRedis['createClient']> | ReturnType<NodeRedis['crea
 /** Its own socket timeout counts what is written, too: a server that hangs while we go on asking is found out by nothing but this. */
 const PING_EVERY_MS = 2_000
 const ANSWER_MS = 5_000
+/** Shorter: one sentinel that hangs must not use up the time that connecting may take, while the others would answer. */
+const SENTINEL_ANSWER_MS = 1_000
 
 const backOff = (retries: number) => Math.min(1_000, 25 * 2 ** Math.min(retries, 6))
 
@@ -36,7 +38,7 @@ function makeDriver({ createClient, createCluster, createSentinel }: NodeRedis, 
     name: masterName,
     sentinelRootNodes: [...hosts],
     nodeClientOptions: { ...options, socket, database },
-    sentinelClientOptions: { ...sentinelAuth, socket, pingInterval: PING_EVERY_MS },
+    sentinelClientOptions: { ...sentinelAuth, socket: { ...socket, socketTimeout: SENTINEL_ANSWER_MS }, pingInterval: SENTINEL_ANSWER_MS / 2 },
     scanInterval: PING_EVERY_MS,
   })
 }
