@@ -65,34 +65,43 @@ export class Keeper {
     this.#timerAt = Infinity
     const now = this.#clock.now()
     const due: Hold[] = []
+    const over: Hold[] = []
     let next = Infinity
-    for (const hold of this.#holds) {
-      hold.look()
-      if (hold.isKept && hold.isDue(now)) {
-        if (hold.awaitsRenewal) this.#failed(hold, now, noAnswer(this.#backend, Math.round(hold.renewEveryMs)))
-        hold.renewalSent(now)
+    // Nobody is told of anything yet: whoever is may release others, and those would not be found any more.
+    for (let hold = this.#holds.first; hold; hold = hold.behind) {
+      if (hold.endsAt <= now) {
+        over.push(hold)
+      } else if (hold.isKept && hold.isDue(now)) {
         due.push(hold)
+        next = Math.min(next, now + hold.renewEveryMs, hold.endsAt)
+      } else {
+        next = Math.min(next, hold.dueAt())
       }
-      next = Math.min(next, hold.dueAt())
     }
     if (next < Infinity) this.schedule(next)
     for (let i = 0; i < due.length; i += MAX_BATCH) this.#renew(due.slice(i, i + MAX_BATCH), now)
+    for (const hold of over) hold.look()
   }
 
   #renew(holds: readonly Hold[], sentAt: number): void {
-    const renewals = holds.map(({ claim, ttlMs, isPassedOn }) => ({ claim, ttlMs, exact: false, counting: isPassedOn }))
-    const terms = holds.map((hold) => hold.terms)
-    const answer = (stateOf: (i: number) => RenewState) => {
-      // By now another hold may have the claim.
-      renewals.forEach(({ claim }, i) => this.#renewed(this.#holdOf(claim), stateOf(i), sentAt, terms[i]!))
+    for (const hold of holds) {
+      if (hold.awaitsRenewal) this.#failed(hold, sentAt, noAnswer(this.#backend, Math.round(hold.renewEveryMs)))
+      hold.renewalSent(sentAt)
     }
+    const terms = holds.map((hold) => hold.terms)
+    const renewals = holds.map(({ claim, ttlMs, isPassedOn }) => ({ claim, ttlMs, exact: false, counting: isPassedOn }))
     this.#batcher.renewAll(renewals).then(
-      (states) => answer((i) => states[i]!),
+      (states) => holds.forEach((hold, i) => this.#renewed(this.#current(hold), states[i]!, sentAt, terms[i]!)),
       (error: unknown) => {
         const failed = { status: 'failed', error: asHoldfastError(error, this.#backend) } as const
-        answer(() => failed)
+        holds.forEach((hold, i) => this.#renewed(this.#current(hold), failed, sentAt, terms[i]!))
       },
     )
+  }
+
+  /** By now another hold may have its claim. */
+  #current(hold: Hold): Hold | undefined {
+    return hold.isKept ? hold : this.#holdOf(hold.claim)
   }
 
   #renewed(hold: Hold | undefined, state: RenewState, sentAt: number, terms: number): void {

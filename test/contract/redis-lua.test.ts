@@ -72,8 +72,9 @@ async function listening(owner: string): Promise<Listening> {
 /** What renewals by the locks' own keys say: held, revoked or not ours. */
 const keep = async (items: readonly { claimId: string; ttl?: number; resource?: string }[], owner = 'me') => {
   const locks = items.map(({ resource = 'k' }) => keys.lockOf(resource))
-  const args = items.map(({ claimId, ttl = 5_000 }) => `${claimId} ${ttl}`)
-  const [, , states] = (await client.eval(lua.keep, locks.length, ...locks, owner, '', ...args)) as [number, string, string]
+  const ids = items.map(({ claimId }) => claimId).join('')
+  const ttls = items.map(({ ttl = 5_000 }) => ttl)
+  const [, , states] = (await client.eval(lua.keep, locks.length, ...locks, owner, '', ids, ...ttls)) as [number, string, string]
   return states
 }
 

@@ -276,12 +276,15 @@ export class RedisBackend implements Backend {
   /** Most are about nothing but the lock's own key. */
   async #keep(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
     const words = renewals.map(({ claim }) => this.#keys.lockOf(claim.resource))
-    words.push(this.#scope.owner, this.#client.isCluster ? '@' : '')
-    for (const { claim, ttlMs } of renewals) words.push(`${claim.id} ${ttlMs}`)
+    const ids = renewals.map(({ claim }) => claim.id)
+    words.push(this.#scope.owner, this.#client.isCluster ? '@' : '', ids.join(''))
+    const [{ ttlMs }] = renewals as [Renewal]
+    if (renewals.every((renewal) => renewal.ttlMs === ttlMs)) words.push(String(ttlMs))
+    else for (const renewal of renewals) words.push(String(renewal.ttlMs))
     const sentAt = this.#scope.clock.now()
     const [serverMs, node, states] = await this.#run(scripts.keep, renewals.length, words)
     this.#note(slot, node, sentAt, serverMs)
-    return Array.from(states as unknown as string, (state) => KEPT[state]!)
+    return renewals.map((_, i) => KEPT[String(states[i])]!)
   }
 
   async #renewInFull(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {

@@ -1,7 +1,8 @@
 -- Renews locks by their own keys alone: all that most renewals are about, and all that can be reached while a slot is on its way
 -- from one node of a cluster to another. Never shortens.
 --
--- KEYS = the locks. ARGV[1] = owner, ARGV[2] = '@' in a cluster, then per item: claim id, a space, ttl ms.
+-- KEYS = the locks. ARGV[1] = owner, ARGV[2] = '@' in a cluster, ARGV[3] = the claim ids without anything in between, then the ttl
+-- in ms: one for all, or one each.
 -- Reply: server ms, the node's id ('' unless in a cluster), and a text with one character each: 1 held, 2 revoked, 0 not ours (any
 -- more).
 
@@ -11,14 +12,15 @@ local owner = ARGV[1]
 local node = ARGV[2] == '@' and call('CLUSTER', 'MYID') or ''
 local time = call('TIME')
 local states = {}
+local ids = ARGV[3]
 for item = 1, #KEYS do
   local value = pcall('GET', KEYS[item])
   -- A key of another type is not our lock.
   if type(value) ~= 'string' then value = '' end
-  local id = string.sub(ARGV[item + 2], 1, 32)
+  local id = string.sub(ids, item * 32 - 31, item * 32)
   local state = '0'
   if string.sub(value, 1, 32) == id and string.sub(value, string.find(value, '.', 34, true) + 1) == owner then
-    call('PEXPIRE', KEYS[item], string.sub(ARGV[item + 2], 34), 'GT')
+    call('PEXPIRE', KEYS[item], ARGV[3 + item] or ARGV[4], 'GT')
     state = '1'
   elseif string.sub(value, 1, 33) == '~' .. id then
     state = '2'
