@@ -1,0 +1,101 @@
+/** Those who hear of an event, or of an abort, act in the very moment of it, in the middle of a step. */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { ManagerClosedError } from '../../src/index.js'
+import type { EventName } from '../../src/core/events.js'
+import { settle } from '../support/manual-clock.js'
+import { all, manualWorld, watch } from '../support/manual-world.js'
+
+function hear(name: EventName, listener: () => void): void {
+  subscribe(`holdfast:${name}`, listener)
+  onTestFinished(() => void unsubscribe(`holdfast:${name}`, listener))
+}
+
+describe('whoever hears that a claim waits', () => {
+  it('may abort the wait: nothing goes on, and neighbours are answered', async () => {
+    const { manager, store, clock, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    await b.lock('k')
+    const controller = new AbortController()
+    hear('waiting', () => controller.abort())
+    const waiting = watch(a.lock('k', { signal: controller.signal }))
+    const neighbour = watch(a.lock('other'))
+    await settle()
+    await settle()
+    expect(unheard).toEqual([])
+    expect(waiting.state).toBe('rejected')
+    expect(neighbour.state).toBe('resolved')
+    const sent = store.sent('claim').length
+    await clock.advance(60_000)
+    expect(store.sent('claim')).toHaveLength(sent)
+  })
+
+  it('may close the manager', async () => {
+    const { manager, store, clock, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    await b.lock('k')
+    hear('waiting', () => void a.close())
+    const waiting = watch(a.lock('k'))
+    await settle()
+    expect(waiting.error).toBeInstanceOf(ManagerClosedError)
+    expect(unheard).toEqual([])
+    const sent = store.sent('claim').length
+    await clock.advance(60_000)
+    expect(store.sent('claim')).toHaveLength(sent)
+  })
+
+  it('may abort one of two strict waits', async () => {
+    const { manager, store, clock, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const held = await b.lock('k')
+    const controller = new AbortController()
+    const first = watch(a.lock('k', { fairness: 'strict' }))
+    await settle()
+    hear('waiting', () => controller.abort())
+    const second = watch(a.lock('k', { fairness: 'strict', signal: controller.signal }))
+    await settle()
+    expect(second.state).toBe('rejected')
+    await clock.advance(60_000)
+    await held.release()
+    await settle()
+    expect(first.state).toBe('resolved')
+    await first.value!.release()
+    await clock.advance(60_000)
+    expect(unheard).toEqual([])
+    expect(store.sent('claim').at(-1)!.sentAt).toBeLessThan(clock.now() - 60_000)
+  })
+})
+
+describe('whoever hears that a claim failed', () => {
+  it('may abort the wait when the store fails', async () => {
+    const { manager, store, clock, unheard } = manualWorld()
+    const a = manager()
+    const controller = new AbortController()
+    store.fail('claim')
+    hear('claim-failed', () => controller.abort())
+    const waiting = watch(a.lock('k', { signal: controller.signal }))
+    await clock.advance(60_000)
+    expect(waiting.state).toBe('rejected')
+    expect(unheard).toEqual([])
+    expect(store.sent('claim')).toHaveLength(1)
+    expect(await all(a.inspect())).toEqual([])
+  })
+
+  it('may abort the wait when the store does not answer', async () => {
+    const { manager, store, clock, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const held = await b.lock('k')
+    const controller = new AbortController()
+    const waiting = watch(a.lock('k', { signal: controller.signal }))
+    await settle()
+    store.hold('claim', { owner: a.owner })
+    store.wake(a.owner, { kind: 'look' })
+    hear('claim-failed', () => controller.abort())
+    await clock.advance(60_000)
+    expect(waiting.state).toBe('rejected')
+    expect(unheard).toEqual([])
+    expect(store.sent('claim').filter(({ owner }) => owner === a.owner)).toHaveLength(2)
+    await held.release()
+    expect(await all(a.inspect())).toEqual([])
+  })
+})
