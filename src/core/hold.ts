@@ -55,7 +55,6 @@ export interface HoldSeat {
   waiting(others: number): void
   contended(): void
   ended(hold: Hold): void
-  cancel(reason: unknown): void
 }
 
 /** The store counts epochs; within one, the hold can be passed on this many times less one without asking it. */

@@ -99,3 +99,60 @@ describe('whoever hears that a claim failed', () => {
     expect(await all(a.inspect())).toEqual([])
   })
 })
+
+describe('close() in the middle of a step', () => {
+  it('by one who hears of a loss sends those away who are in line', async () => {
+    const { manager, clock, store, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const lock = await a.lock('k')
+    const next = watch(a.lock('k'))
+    lock.signal.addEventListener('abort', () => void a.close())
+    await b.forceRelease('k')
+    await clock.advance(1_000)
+    expect(next.error).toBeInstanceOf(ManagerClosedError)
+    expect(await all(b.inspect())).toEqual([])
+    await clock.advance(120_000)
+    expect(store.sent('renew')).toEqual([])
+    expect(unheard).toEqual([])
+  })
+
+  it('by one who hears of a transfer', async () => {
+    const { manager, clock, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const lock = await a.lock('k')
+    const next = watch(a.lock('k'))
+    hear('transferred', () => void a.close())
+    const adopted = await b.adopt(lock.transfer())
+    await adopted.release()
+    await clock.advance(1_000)
+    expect(next.error).toBeInstanceOf(ManagerClosedError)
+    expect(await all(b.inspect())).toEqual([])
+    expect(unheard).toEqual([])
+  })
+
+  it('frees what is handed over because of it', async () => {
+    const { manager, clock, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const lock = await a.lock('k')
+    const next = watch(a.lock('k'))
+    lock.signal.addEventListener('abort', () => void lock.release())
+    await a.close()
+    await clock.advance(1_000)
+    expect(next.error).toBeInstanceOf(ManagerClosedError)
+    expect(await all(b.inspect())).toEqual([])
+    expect(unheard).toEqual([])
+  })
+
+  it('frees what is handed over while others are sent away', async () => {
+    const { manager, clock, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const lock = await a.lock('k')
+    const waiting = [watch(a.lock('k')), watch(a.lock('k')), watch(a.lock('k'))]
+    hear('cancelled', () => void lock.release())
+    await a.close()
+    await clock.advance(1_000)
+    expect(waiting.map(({ error }) => error instanceof ManagerClosedError)).toEqual([true, true, true])
+    expect(await all(b.inspect())).toEqual([])
+    expect(unheard).toEqual([])
+  })
+})
