@@ -1,7 +1,7 @@
 /** Those who hear of an event, or of an abort, act in the very moment of it, in the middle of a step. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { ManagerClosedError } from '../../src/index.js'
+import { BackendError, ManagerClosedError } from '../../src/index.js'
 import type { EventName } from '../../src/core/events.js'
 import { settle } from '../support/manual-clock.js'
 import { all, manualWorld, watch } from '../support/manual-world.js'
@@ -154,5 +154,37 @@ describe('close() in the middle of a step', () => {
     expect(waiting.map(({ error }) => error instanceof ManagerClosedError)).toEqual([true, true, true])
     expect(await all(b.inspect())).toEqual([])
     expect(unheard).toEqual([])
+  })
+})
+
+describe('a store that hangs', () => {
+  it('does not keep waiting those for ever who asked before close()', async () => {
+    const { manager, clock, store } = manualWorld()
+    const a = manager()
+    store.blackHole('revoke')
+    const revoking = watch(a.forceRelease('k'))
+    await settle()
+    await a.close()
+    await clock.advance(10_000)
+    expect(revoking.error).toBeInstanceOf(BackendError)
+  })
+
+  it('is told of in time to each, though the first who hears of it asks for more', async () => {
+    const { manager, clock, store } = manualWorld()
+    const a = manager()
+    store.blackHole('claim')
+    store.blackHole('revoke')
+    const first = watch(a.tryLock('k'))
+    await clock.advance(1_000)
+    const second = watch(a.forceRelease('k'))
+    let more = true
+    hear('claim-failed', () => {
+      if (more) void a.lock('more').catch(() => {})
+      more = false
+    })
+    await clock.advance(4_000)
+    expect(first.state).toBe('rejected')
+    await clock.advance(1_000)
+    expect(second.state).toBe('rejected')
   })
 })
