@@ -338,7 +338,7 @@ export class Hold implements Linked<Hold> {
 
   dueAt(): number {
     if (this.#state === 'releasing') return Infinity
-    return Math.min(this.#renewAt, this.endsAt)
+    return this.#state === 'held' ? Math.min(this.#renewAt, this.endsAt) : this.endsAt
   }
 
   /** A little early, so that holds that were acquired one after another come to share a request. */

@@ -188,3 +188,15 @@ describe('a store that hangs', () => {
     expect(second.state).toBe('rejected')
   })
 })
+
+describe('a hold that is released by one who hears of a bad renewal', () => {
+  it('makes no busy loop if that fails, too', async () => {
+    const { manager, clock, store } = manualWorld()
+    const a = manager()
+    const lock = await a.lock('k', { ttlMs: 30_000 })
+    store.fail('renew')
+    store.fail('release')
+    hear('renew-failed', () => void lock.release().catch(() => {}))
+    await clock.advance(60_000)
+  })
+})
