@@ -199,8 +199,10 @@ export class ClaimLoop implements Linked<ClaimLoop> {
    * must not touch the second.
    */
   #startAfresh(): void {
-    this.#around.withdraw(this.claim)
+    const { claim } = this
     this.claim = this.#around.another(this)
+    // Only now: it takes back what of it is unsent, and that is no news for this one.
+    this.#around.withdraw(claim)
     this.#ask()
   }
 
