@@ -70,23 +70,27 @@ export class Answers {
     })
   }
 
+  /** Leaves no timer behind, unless somebody still waits for an answer. */
   stop(): void {
+    if (this.#line.first) return
     this.#timer?.cancel()
+    this.#timer = undefined
   }
 
   #watch(ms: number): void {
     this.#timer = this.#clock.timer(ms, () => this.#look(), 'background')
   }
 
+  /** The timer counts as set meanwhile: whoever hears of one may ask for more, which are due after all that are here. */
   #look(): void {
-    this.#timer = undefined
     const now = this.#clock.now()
     for (let first = this.#line.first; first && first.overdueAt <= now; first = this.#line.first) {
       this.#line.leave(first)
       first.overdue()
     }
+    this.#timer = undefined
     const { first } = this.#line
-    if (first && !this.#timer) this.#watch(first.overdueAt - now)
+    if (first) this.#watch(first.overdueAt - now)
   }
 }
 

@@ -46,8 +46,9 @@ export class OwnClaim implements Claim {
   declare readonly type?: string
   declare readonly metadata?: string
   declare place?: string
-  /** Its latest request. */
+  /** Its latest request, and the latest renewal that was asked for by itself. */
   #asked: Entry | undefined
+  #renewing: Entry | undefined
 
   constructor({ id, resource, take, limit, ttlMs, type, metadata, place }: ClaimFields) {
     this.id = id
@@ -72,6 +73,14 @@ export class OwnClaim implements Claim {
 
   static asks(claim: OwnClaim, entry: Entry): void {
     claim.#asked = entry
+  }
+
+  static renewing(claim: OwnClaim): Entry | undefined {
+    return claim.#renewing
+  }
+
+  static renews(claim: OwnClaim, entry: Entry): void {
+    claim.#renewing = entry
   }
 }
 
@@ -106,16 +115,20 @@ export class Batcher {
   release(claim: OwnClaim): Promise<ReleaseState> {
     return new Promise((resolve, reject) => {
       const entry = new Entry({ item: claim, answered: resolve, failed: reject }, this.#release)
-      this.#renewals.takeBack(claim, ({ call }) => (call!.item as Renewal).claim.id === claim.id)
+      const renewing = OwnClaim.renewing(claim)
+      if (renewing?.isUnsent) this.#renewals.takeBack(renewing, claim)
       const asked = OwnClaim.asked(claim)
-      if (!asked?.call || this.#work.takeBack(claim, (one) => one === asked)) this.#work.add(entry)
+      if (asked?.isUnsent) this.#work.takeBack(asked, claim)
+      if (!asked?.call) this.#work.add(entry)
       else this.#after(asked, () => this.#work.add(entry))
     })
   }
 
-  renew(renewal: Renewal): Promise<RenewState> {
+  renew(renewal: Renewal & { readonly claim: OwnClaim }): Promise<RenewState> {
     return new Promise((resolve, reject) => {
-      this.#renewals.add(new Entry({ item: renewal, answered: resolve, failed: reject }, this.#renew))
+      const entry = new Entry({ item: renewal, answered: resolve, failed: reject }, this.#renew)
+      OwnClaim.renews(renewal.claim, entry)
+      this.#renewals.add(entry)
     })
   }
 
@@ -142,11 +155,16 @@ class Entry {
   /** Until it is settled. */
   call: Call<any, any> | undefined
   readonly send: Send<any, any>
+  isSent = false
   whenSettled: (() => void) | undefined
 
   constructor(call: Call<any, any>, send: Send<any, any>) {
     this.call = call
     this.send = send
+  }
+
+  get isUnsent(): boolean {
+    return !this.isSent && this.call !== undefined
   }
 }
 
@@ -162,7 +180,9 @@ class Lane {
   readonly #most: number
   readonly #backend: Backend
   readonly #clock: Clock
+  /** What was taken back is settled, but stays here until then: many may be taken back at once. */
   #unsent: Entry[] = []
+  #takenBack = 0
   /** What the lane waits for; those that hang are not among them. */
   #flights: Flight[] = []
   #isDue = false
@@ -180,18 +200,15 @@ class Lane {
     if (this.#isDue) return
     const [flight] = this.#flights
     if (!flight) this.#flushSoon()
-    else if (this.#unsent.length >= WORTH_TWO_FLIGHTS && this.#flights.length < MOST_FLIGHTS) this.#flushSoon()
+    else if (this.#unsent.length - this.#takenBack >= WORTH_TWO_FLIGHTS && this.#flights.length < MOST_FLIGHTS) this.#flushSoon()
     else if (!this.#hung) this.#flushIfItHangs(flight)
   }
 
-  /** What is unsent of a claim that is released is not sent any more; whether there was any. */
-  takeBack({ resource }: Claim, isIt: (entry: Entry) => boolean): boolean {
-    const taken = this.#unsent.filter(isIt)
-    if (taken.length === 0) return false
-    this.#unsent = this.#unsent.filter((entry) => !taken.includes(entry))
+  /** What is unsent of a claim that is released is not sent any more. */
+  takeBack(entry: Entry, { resource }: Claim): void {
+    this.#takenBack++
     const error = new LockNotHeldError(resource, `"${resource}" was released meanwhile.`)
-    for (const entry of taken) this.#answer(entry, { status: 'failed', error })
-    return true
+    this.#answer(entry, { status: 'failed', error })
   }
 
   #flushIfItHangs(flight: Flight): void {
@@ -214,9 +231,11 @@ class Lane {
     this.#isDue = false
     this.#hung?.cancel()
     this.#hung = undefined
-    const entries = this.#unsent
-    if (entries.length === 0) return
+    const entries = this.#takenBack === 0 ? this.#unsent : this.#unsent.filter(({ isUnsent }) => isUnsent)
     this.#unsent = []
+    this.#takenBack = 0
+    if (entries.length === 0) return
+    for (const entry of entries) entry.isSent = true
     const isWorthTwo = entries.length >= WORTH_TWO_FLIGHTS && this.#flights.length === 0
     const most = isWorthTwo ? Math.ceil(entries.length / 2) : entries.length
     for (let i = 0; i < entries.length; i += most) this.#depart(isWorthTwo ? entries.slice(i, i + most) : entries)

@@ -199,8 +199,10 @@ export class ClaimLoop implements Linked<ClaimLoop> {
    * must not touch the second.
    */
   #startAfresh(): void {
-    this.#around.withdraw(this.claim)
+    const { claim } = this
     this.claim = this.#around.another(this)
+    // Only now: it takes back what of it is unsent, and that is no news for this one.
+    this.#around.withdraw(claim)
     this.#ask()
   }
 
@@ -209,8 +211,9 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     if (!this.#isPatient()) return this.#fail(error, true)
     this.#error = error
     this.#overdueAsks++
-    this.#around.failed(this, error)
     this.#ask()
+    // Last: whoever hears of it may end the wait.
+    this.#around.failed(this, error)
   }
 
   #heard(state: ClaimState, sentAt: number): void {
@@ -239,14 +242,18 @@ export class ClaimLoop implements Linked<ClaimLoop> {
         this.#failures = 0
         this.#error = undefined
         this.#lateReplies = 0
-        if (!this.#hasPlace) {
-          this.#hasPlace = true
-          this.#around.queued(this)
-          this.outcome.queued(state)
-        }
-        if (this.#lookAgain) this.#ask()
-        else this.#sleep()
+        this.#waits(state)
     }
+  }
+
+  #waits(blocker: Blocker): void {
+    const isNew = !this.#hasPlace
+    this.#hasPlace = true
+    if (isNew) this.#around.queued(this)
+    if (this.#lookAgain) this.#ask()
+    else this.#sleep()
+    // Last: whoever hears of it may end the wait.
+    if (isNew) this.outcome.queued(blocker)
   }
 
   /**
@@ -299,10 +306,11 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     this.#error = error
     const transient = error instanceof BackendError && error.transient
     if (!transient || !this.#isPatient()) return this.#fail(error, transient || this.#hasPlace)
-    this.#around.failed(this, error)
     this.#state = 'backing'
     const backOff = Math.min(MAX_BACK_OFF_MS, this.#pursuit.retryMs * 2 ** this.#failures++)
     this.#setTimer(backOff * (0.5 + Math.random() / 2), () => this.#ask())
+    // Last: whoever hears of it may end the wait.
+    this.#around.failed(this, error)
   }
 
   /** Before the first answer patience is short, so that a wrong address is noticed; after it, outages are waited out. */

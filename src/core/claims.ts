@@ -161,11 +161,14 @@ export class Claims implements SeatSurroundings {
   }
 
   async #close(): Promise<void> {
-    const holds = this.keeper.all()
-    for (const hold of holds) hold.closing()
-    for (const hold of holds) hold.seat?.cancel(new ManagerClosedError())
-    for (const queue of this.#queues) for (const loop of queue.claims) loop.outcome.cancel(new ManagerClosedError())
-    await this.answers.inTime(this.#freeAll(holds)).catch(() => {})
+    for (const hold of this.keeper.all()) hold.closing()
+    for (const queue of this.#queues) {
+      // Also those whose hold is just being lost or given away.
+      for (const seat of [...queue.seats]) seat.cancel(new ManagerClosedError())
+      for (const loop of queue.claims) loop.outcome.cancel(new ManagerClosedError())
+    }
+    // Whoever was told may have handed something over meanwhile.
+    await this.answers.inTime(this.#freeAll(this.keeper.all())).catch(() => {})
     this.keeper.stop()
     this.answers.stop()
     await this.backend.close()

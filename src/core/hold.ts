@@ -55,7 +55,6 @@ export interface HoldSeat {
   waiting(others: number): void
   contended(): void
   ended(hold: Hold): void
-  cancel(reason: unknown): void
 }
 
 /** The store counts epochs; within one, the hold can be passed on this many times less one without asking it. */
@@ -339,7 +338,7 @@ export class Hold implements Linked<Hold> {
 
   dueAt(): number {
     if (this.#state === 'releasing') return Infinity
-    return Math.min(this.#renewAt, this.endsAt)
+    return this.#state === 'held' ? Math.min(this.#renewAt, this.endsAt) : this.endsAt
   }
 
   /** A little early, so that holds that were acquired one after another come to share a request. */

@@ -59,7 +59,7 @@ export class LocalQueue implements Registered<LocalQueue> {
   }
 
   leave(claim: ClaimLoop): void {
-    const wasFirst = this.#firstWaiting === claim
+    const wasFirst = claim.claim.place !== undefined && this.#firstWaiting === claim
     this.#claims.leave(claim)
     if (wasFirst) this.#firstWaiting?.beFirst()
   }

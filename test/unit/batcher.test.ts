@@ -762,4 +762,28 @@ describe('a release', () => {
     for (let i = 0; i < 10_000; i++) release(`${Math.floor(i / 100)} ${i % 100}`)
     expect(clock.pending()).toBe(0)
   })
+
+  it('takes as short a time for each of forty thousand that were not sent yet', { timeout: 10_000 }, async () => {
+    const { claim, renew, release, log } = world()
+    for (let i = 0; i < 20_000; i++) claim(`c${i}`)
+    for (let i = 0; i < 20_000; i++) renew(`r${i}`)
+    for (let i = 0; i < 20_000; i++) release(`c${i}`)
+    for (let i = 0; i < 20_000; i++) release(`r${i}`)
+    await settle()
+    expect(log().every((request) => request.startsWith('release: '))).toBe(true)
+  })
+
+  it('that took back what was gathered leaves the rest to be sent, and no more than was there is worth two flights', async () => {
+    const { claim, release, sent, log } = world()
+    claim('first')
+    await settle()
+    for (let i = 0; i < 10; i++) claim(`a${i}`)
+    for (let i = 0; i < 10; i++) release(`a${i}`)
+    claim('b')
+    await settle()
+    expect(log()).toEqual(['queue: first'])
+    sent[0]!.answer()
+    await settle()
+    expect(log()).toEqual(['queue: first', 'release: a0 a1 a2 a3 a4 a5 a6 a7 a8 a9', 'queue: b'])
+  })
 })

@@ -270,6 +270,35 @@ describe('a claim that was granted and revoked before its waiter knew', () => {
     await waiting.value?.release()
     expect(await c.tryLock('k')).not.toBeNull()
   })
+
+  it('starts afresh though a later request of it was not sent yet', async () => {
+    const { manager, clock, store, unheard } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const held = await b.lock('k')
+    const waiting = watch(a.lock('k'))
+    await settle()
+    const id = store.sent('claim').at(-1)!.claimIds[0]!
+    const hung = store.hold('claim', { owner: a.owner })
+    store.wake(a.owner, { kind: 'look' })
+    await settle()
+    // Granted, and revoked; neither is heard of.
+    const pushes = store.holdWakeUps()
+    await held.release()
+    await b.forceRelease('k')
+    pushes.drop()
+    await clock.advance(4_990)
+    // Keeps the lane busy when it is asked for again.
+    const busy = store.hold('claim', { owner: a.owner })
+    void a.lock('other')
+    await clock.advance(15)
+    expect(store.sent('claim').filter(({ claimIds }) => claimIds.includes(id))).toHaveLength(2)
+    hung.release()
+    await settle()
+    busy.release()
+    await clock.advance(100)
+    expect(unheard).toEqual([])
+    expect(waiting.state).toBe('resolved')
+  })
 })
 
 describe('a store that fails', () => {
