@@ -205,9 +205,9 @@ export class RedisBackend implements Backend {
     const each = Array.from(slots, async ([slot, places]) => {
       let some: readonly (State | Failed)[]
       try {
-        some = await step(slot, places.map((at) => items[at]!))
+        some = await orApart(places.map((at) => items[at]!), (part) => step(slot, part), isForGood)
       } catch (error) {
-        some = places.map(() => failed(error as HoldfastError))
+        some = places.map(() => failed(error))
       }
       for (const [i, at] of places.entries()) states[at] = some[i]!
     })
@@ -265,11 +265,14 @@ export class RedisBackend implements Backend {
   }
 
   async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly (RenewState | Failed)[]> {
+    // Half way between two nodes, some of the keys are here and some there.
+    const keep = (all: readonly Renewal[]) => orApart(all, (some) => this.#keep(slot, some), (error) => isForGood(error) || isMigrating(error))
+    const inFull = (all: readonly Renewal[]) => orApart(all, (some) => this.#renewInFull(slot, some), isForGood)
     const plain = renewals.filter(isPlain)
-    if (plain.length === renewals.length) return this.#keep(slot, renewals)
-    if (plain.length === 0) return this.#renewInFull(slot, renewals)
+    if (plain.length === renewals.length) return keep(renewals)
+    if (plain.length === 0) return inFull(renewals)
     const others = renewals.filter((renewal) => !isPlain(renewal))
-    const [kept, rest] = (await Promise.all([this.#keep(slot, plain), this.#renewInFull(slot, others)])).map((states) => states.values())
+    const [kept, rest] = (await Promise.all([keep(plain), inFull(others)])).map((states) => states.values())
     return renewals.map((renewal) => (isPlain(renewal) ? kept : rest)!.next().value!)
   }
 
@@ -300,8 +303,8 @@ export class RedisBackend implements Backend {
     } catch (error) {
       if (!isMigrating(error)) throw error
       const alone = async (renewal: Renewal) =>
-        renewal.from === undefined ? (await this.#keep(slot, [renewal]))[0]! : failed(error as HoldfastError)
-      return Promise.all(renewals.map(alone))
+        renewal.from === undefined ? (await this.#keep(slot, [renewal]))[0]! : failed(error)
+      return Promise.all(renewals.map((renewal) => alone(renewal).catch(failed)))
     }
   }
 
@@ -309,8 +312,14 @@ export class RedisBackend implements Backend {
   async #drop(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     const disconnects = this.#disconnects
     if (!this.#shortPath.isFor(claims)) return this.#release(slot, claims, disconnects)
-    const [, , [reply]] = await this.#run(scripts.drop, 2 * claims.length, this.#shortPath.wordsToDrop(claims))
-    const states = String(reply)
+    let states: string
+    try {
+      const [, , [reply]] = await this.#run(scripts.drop, 2 * claims.length, this.#shortPath.wordsToDrop(claims))
+      states = String(reply)
+    } catch (error) {
+      if (!isMigrating(error)) throw error
+      return this.#releaseAlone(claims, error)
+    }
     if (!states.includes('0')) return claims.map(() => RELEASED)
     const left = claims.filter((_, i) => states[i] === '0')
     for (const claim of left) this.#shortPath.foundBusy(claim)
@@ -328,13 +337,18 @@ export class RedisBackend implements Backend {
       return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
     } catch (error) {
       if (!isMigrating(error)) throw error
-      const alone = async ({ resource, id }: Claim) => {
-        const [, , [item]] = await this.#run(scripts.lone, 1, [this.#keys.lockOf(resource), id])
-        // What is not held may wait, in a queue that cannot be reached now.
-        return codeOf(item!) === 1 ? ({ status: 'released' } as const) : failed(error as HoldfastError)
-      }
-      return Promise.all(claims.map(alone))
+      return this.#releaseAlone(claims, error)
     }
+  }
+
+  /** By the locks' own keys, while the others cannot be reached. */
+  #releaseAlone(claims: readonly Claim[], why: unknown): Promise<readonly ReleaseState[]> {
+    const alone = async ({ resource, id }: Claim): Promise<ReleaseState> => {
+      const [, , [item]] = await this.#run(scripts.lone, 1, [this.#keys.lockOf(resource), id])
+      // What is not held may wait, in a queue that cannot be reached now.
+      return codeOf(item!) === 1 ? RELEASED : failed(why)
+    }
+    return Promise.all(claims.map((claim) => alone(claim).catch(failed)))
   }
 
   async #inspect(slot: number, resources: readonly Named[]): Promise<readonly (ResourceState | undefined)[]> {
@@ -456,8 +470,27 @@ function resourceOf({ resource }: Named): string {
   return resource
 }
 
-function failed(error: HoldfastError): Failed {
-  return { status: 'failed', error }
+/** Of what `#run` rejects with. */
+function failed(error: unknown): Failed {
+  return { status: 'failed', error: error as HoldfastError }
+}
+
+function isForGood(error: unknown): boolean {
+  return !(error instanceof BackendError && error.transient)
+}
+
+/** All together; if they are refused for what may be the matter with one of them only, each by itself. */
+async function orApart<Item, State>(
+  items: readonly Item[],
+  step: (items: readonly Item[]) => Promise<readonly State[]>,
+  mayBeForOne: (error: unknown) => boolean,
+): Promise<readonly (State | Failed)[]> {
+  try {
+    return await step(items)
+  } catch (error) {
+    if (items.length === 1 || !mayBeForOne(error)) throw error
+    return Promise.all(items.map((item) => step([item]).then(([state]) => state!, failed)))
+  }
 }
 
 /** The fence's, and four for each item. */
