@@ -230,7 +230,8 @@ export class RedisBackend implements Backend {
     if (!states.includes('0')) return claims.map((_, i) => held(i))
     const left = claims.filter((_, i) => states[i] === '0')
     for (const claim of left) this.#shortPath.foundBusy(claim)
-    const rest = (await this.#claim(slot, left, ifBusy)).values()
+    if (left.length === claims.length) return this.#claim(slot, claims, ifBusy)
+    const rest = await settled(left, this.#claim(slot, left, ifBusy))
     return claims.map((_, i) => (states[i] === '1' ? held(i) : rest.next().value!))
   }
 
@@ -260,7 +261,8 @@ export class RedisBackend implements Backend {
   async #queue(slot: number, node: string, claims: readonly Claim[], states: readonly ClaimState[]): Promise<readonly ClaimState[]> {
     await this.#wakeUps.open(node)
     const busy = claims.filter((_, i) => isRefused(states[i]!))
-    const queued = (await this.#claim(slot, busy, 'queue')).values()
+    const asked = this.#claim(slot, busy, 'queue')
+    const queued = busy.length === claims.length ? (await asked).values() : await settled(busy, asked)
     return states.map((state) => (isRefused(state) ? queued.next().value! : state))
   }
 
@@ -323,7 +325,8 @@ export class RedisBackend implements Backend {
     if (!states.includes('0')) return claims.map(() => RELEASED)
     const left = claims.filter((_, i) => states[i] === '0')
     for (const claim of left) this.#shortPath.foundBusy(claim)
-    const rest = (await this.#release(slot, left, disconnects)).values()
+    if (left.length === claims.length) return this.#release(slot, claims, disconnects)
+    const rest = await settled(left, this.#release(slot, left, disconnects))
     return claims.map((_, i) => (states[i] === '1' ? RELEASED : rest.next().value!))
   }
 
@@ -477,6 +480,15 @@ function failed(error: unknown): Failed {
 
 function isForGood(error: unknown): boolean {
   return !(error instanceof BackendError && error.transient)
+}
+
+/** Of a second request, for what the first has left. That the others are known must not be lost with it. */
+async function settled<State>(items: readonly unknown[], states: Promise<readonly State[]>): Promise<Iterator<State | Failed>> {
+  try {
+    return (await states).values()
+  } catch (error) {
+    return items.map(() => failed(error)).values()
+  }
 }
 
 /** All together; if they are refused for what may be the matter with one of them only, each by itself. */
