@@ -216,6 +216,25 @@ describe.each(drivers)('through %s', (driver) => {
     })
   })
 
+  it('a node that hangs takes no locks of other nodes with it', async () => {
+    const elsewhere = await keyElsewhere()
+    const [hung, free] = [`{test:lock:k}`, `{test:lock:${elsewhere}}`]
+    await using locks = await redis.connect()
+    await locks.lock('k', { ttlMs: 60_000, renewEveryMs: 300 })
+    const other = await locks.lock(elsewhere, { ttlMs: 1_500, renewEveryMs: 300 })
+    const master = await cluster.masterOf(LOCK)
+    await master.pause()
+    // Asked for in one breath, and of two nodes.
+    const hanging = locks.tryLock(hung).catch(() => null)
+    const claimed = locks.tryLock(free)
+    await within(1_000, 'a lock of another node', claimed)
+    await sleep(2_500)
+    const { aborted } = other.signal
+    await master.resume()
+    expect(aborted).toBe(false)
+    await (await hanging)?.release()
+  })
+
   it('refuses waitReplicas, which it could not keep', async () => {
     const { client, close } = await redis.client()
     expect(() => redisBackend(client, { waitReplicas: { count: 1, timeoutMs: 500 } })).toThrow(ConfigurationError)

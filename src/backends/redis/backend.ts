@@ -53,6 +53,8 @@ const SCAN_PAGE = 200
 export class RedisBackend implements Backend {
   readonly name = 'redis'
   readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, heartbeatMs: 800 }
+  /** In a cluster, what cannot share a script anyway. */
+  readonly partOf: ((resource: string) => number) | undefined
   readonly #client: RedisClient
   readonly #own: OwnClient | undefined
   readonly #scope: Scope
@@ -76,6 +78,7 @@ export class RedisBackend implements Backend {
     this.#scope = scope
     this.#options = options
     this.#keys = new Keys(scope.prefix, client.isCluster)
+    this.partOf = client.isCluster ? (resource) => this.#keys.slotOf(resource) : undefined
     this.#shortPath = new ShortPath(this.#keys, scope.clock)
     this.#wakeUps = new WakeUps(client, scope, this.#keys, this.#serverClocks, {
       // The grant was written by another connection: WAIT has to follow a write of our own.
