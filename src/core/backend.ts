@@ -151,6 +151,11 @@ export interface Backend {
   readonly traits: Traits
   /** Whether the store is there and fit for locks; `connect` asks it first. */
   ready(): Promise<void>
+  /**
+   * Which part of the store a resource is in, if it has several of which each can fail or hang by itself: what is in another
+   * travels apart, so that it need not wait for an answer that does not come.
+   */
+  readonly partOf?: ((resource: string) => unknown) | undefined
   /** What keeps the store from being reached at the moment, if that is known. */
   readonly trouble?: Error | undefined
   /**

@@ -168,6 +168,24 @@ class Entry {
   }
 }
 
+function resourceOf({ call }: Entry): string {
+  const item = call!.item as Claim | Renewal
+  return 'claim' in item ? item.claim.resource : item.resource
+}
+
+/** What a part of the store that hangs must not hold up is sent apart from it. */
+export function byPart<Item>(items: readonly Item[], { partOf }: Backend, nameOf: (item: Item) => string): Iterable<readonly Item[]> {
+  if (!partOf || items.length < 2) return [items]
+  const parts = new Map<unknown, Item[]>()
+  for (const item of items) {
+    const part = partOf(nameOf(item))
+    const others = parts.get(part)
+    if (others) others.push(item)
+    else parts.set(part, [item])
+  }
+  return parts.values()
+}
+
 /** What was sent together. */
 interface Flight {
   readonly sentAt: number
@@ -246,7 +264,9 @@ class Lane {
     this.#flights.push(flight)
     for (const send of this.#order) {
       const its = entries.every((entry) => entry.send === send) ? entries : entries.filter((entry) => entry.send === send)
-      for (let i = 0; i < its.length; i += this.#most) this.#send(its.length > this.#most ? its.slice(i, i + this.#most) : its, flight)
+      for (const part of byPart(its, this.#backend, resourceOf)) {
+        for (let i = 0; i < part.length; i += this.#most) this.#send(part.length > this.#most ? part.slice(i, i + this.#most) : part, flight)
+      }
     }
   }
 

@@ -5,7 +5,7 @@
  */
 import { asHoldfastError, noAnswer } from './answer.js'
 import type { Backend, RenewState } from './backend.js'
-import type { Batcher, OwnClaim } from './batcher.js'
+import { byPart, type Batcher, type OwnClaim } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
 import type { HoldfastError } from './errors.js'
 import type { Events } from './events.js'
@@ -79,7 +79,9 @@ export class Keeper {
       }
     }
     if (next < Infinity) this.schedule(next)
-    for (let i = 0; i < due.length; i += MAX_BATCH) this.#renew(due.slice(i, i + MAX_BATCH), now)
+    for (const part of byPart(due, this.#backend, ({ key }) => key)) {
+      for (let i = 0; i < part.length; i += MAX_BATCH) this.#renew(part.slice(i, i + MAX_BATCH), now)
+    }
     for (const hold of over) hold.look()
   }
 

@@ -108,6 +108,177 @@ describe('keeping', () => {
   })
 })
 
+/** What the short scripts say: the first epoch, and which were taken. */
+async function take(items: readonly { claimId: string; resource?: string; ttl?: number }[], call: Call & { source?: string } = {}) {
+  const { owner = 'me', seen = '0', source = lua.take } = call
+  const pairs = items.flatMap(({ resource = 'k' }) => [keys.lockOf(resource), keys.queueOf(resource)])
+  const args = items.map(({ claimId, ttl = 5_000 }) => `${claimId} ${ttl}`)
+  const reply = (await client.eval(source, 1 + pairs.length, fence, ...pairs, owner, seen, '', ...args)) as string
+  const [epoch = '', states] = reply.split(' ')
+  return { epoch, states }
+}
+const drop = (items: readonly { claimId: string; resource?: string }[]) => {
+  const pairs = items.flatMap(({ resource = 'k' }) => [keys.lockOf(resource), keys.queueOf(resource)])
+  return client.eval(lua.drop, pairs.length, ...pairs, ...items.map(({ claimId }) => claimId))
+}
+/** The same script on a server whose clock shows something else. */
+const atTime = (source: string, seconds: number, micros = 0) => {
+  const changed = source.replace(/(redis\.)?call\('TIME'\)/, `{'${seconds}', '${micros}'}`)
+  expect(changed).not.toBe(source)
+  return changed
+}
+
+/** While it is out of memory, a script may write only what needs none until it has written something. */
+async function outOfMemory<T>(body: () => Promise<T>): Promise<T> {
+  await client.config('SET', 'maxmemory', '1')
+  try {
+    return await body()
+  } finally {
+    await client.config('SET', 'maxmemory', '0')
+  }
+}
+
+describe('take.lua', () => {
+  it('makes exactly what claim.lua makes, and what claim.lua knows as its own', async () => {
+    const { epoch, states } = await take([{ claimId: A }])
+    expect(states).toBe('1')
+    expect(await client.get(lock)).toBe(`${A}.${epoch}.me`)
+    expect(await client.pttl(lock)).toBeGreaterThan(4_000)
+    expect((await client.keys('*')).sort()).toEqual([fence, lock].sort())
+    const [seconds] = await client.time()
+    expect(Math.abs(Number(epoch.slice(0, -6)) - Number(seconds))).toBeLessThanOrEqual(5)
+    // Asked again, after a reply that was lost: left for claim.lua, which says what it said.
+    expect((await take([{ claimId: A }])).states).toBe('0')
+    expect(await claim(A)).toEqual([1, epoch, 0, 0])
+  })
+
+  it('leaves what is held, revoked, waited for, or of another type, and gives the others epochs of their own', async () => {
+    await claim(A, 'queue', { resources: ['held'] })
+    await client.set('t:lock:revoked', `~${A}.1.me`)
+    await client.rpush('t:lock:bad', 'x')
+    await client.zadd(keys.queueOf('waited for'), 1, `${B}|5000|1|me\n`)
+    await client.rpush(keys.queueOf('bad queue'), 'x')
+    const before = await client.dbsize()
+    const names = ['one', 'held', 'revoked', 'two', 'bad', 'waited for', 'bad queue', 'three', 'one']
+    const { epoch, states } = await take(names.map((resource) => ({ claimId: C, resource })))
+    expect(states).toBe('100100010')
+    for (const [i, resource] of names.entries()) {
+      if (states![i] === '1') expect(await client.get(keys.lockOf(resource))).toBe(`${C}.${BigInt(epoch) + BigInt(i)}.me`)
+    }
+    expect(await client.dbsize()).toBe(before + 3)
+    // Whoever comes next has a later one, by either script.
+    expect(BigInt((await client.get(fence))!)).toBe(BigInt(epoch) + 8n)
+  })
+
+  it('and claim.lua take turns with epochs that only grow, also within one microsecond', async () => {
+    const epochs: bigint[] = []
+    const [seconds = 0] = await client.time()
+    for (let i = 0; i < 20; i++) {
+      const names = Array.from({ length: 1 + (i % 4) }, (_, n) => `${i} ${n}`)
+      // The clock stands still, and is set back in between.
+      const clock = seconds - (i % 5 === 4 ? 3_600 : 0)
+      const taken = await take(names.map((resource) => ({ claimId: A, resource })), { source: atTime(lua.take, clock, 5) })
+      if (taken.states !== undefined) epochs.push(...names.map((_, n) => BigInt(taken.epoch) + BigInt(n)))
+      const claimed = await run(atTime(lua.claim, clock, 5), ['queue', ...names.map(() => `${B} 5000`)], {
+        resources: names.map((name) => `c ${name}`),
+      })
+      epochs.push(...claimed.map(([, epoch]) => BigInt(epoch as string)))
+    }
+    expect(epochs.length).toBeGreaterThan(50)
+    for (let i = 1; i < epochs.length; i++) expect(epochs[i]).toBeGreaterThan(epochs[i - 1]!)
+  })
+
+  it('takes nothing if its epoch could not be the time', async () => {
+    const [seconds] = await client.time()
+    for (const later of [`${Number(seconds) + 60}000000`, '9007199254740993', '9223372036854775000']) {
+      await client.flushall()
+      expect(await take([{ claimId: A }], { seen: later })).toEqual({ epoch: '', states: undefined })
+      expect(await client.dbsize()).toBe(0)
+      await client.set(fence, later)
+      expect(await take([{ claimId: A }])).toEqual({ epoch: '', states: undefined })
+      expect(await client.get(fence)).toBe(later)
+      expect(await client.dbsize()).toBe(1)
+    }
+  })
+
+  it('takes nothing on a server whose clock has fallen back to its first seconds', async () => {
+    // 190 s after the beginning of 1970: as texts, '190000000' comes after '1700000000000000'.
+    const source = atTime(lua.take, 190)
+    expect(await take([{ claimId: A }], { source, seen: '1700000000000000' })).toEqual({ epoch: '', states: undefined })
+    await client.set(fence, '1700000000000000')
+    expect(await take([{ claimId: A }], { source })).toEqual({ epoch: '', states: undefined })
+    expect(await client.get(fence)).toBe('1700000000000000')
+    const [[, epoch]] = (await run(atTime(lua.claim, 190), ['queue', `${A} 5000`])) as [unknown[]]
+    expect(epoch).toBe('1700000000000001')
+  })
+
+  it('writes nothing if it is out of memory', async () => {
+    await expect(outOfMemory(() => take([{ claimId: A }, { claimId: B, resource: 'two' }]))).rejects.toThrow(/^OOM/)
+    expect(await client.dbsize()).toBe(0)
+  })
+})
+
+describe('drop.lua', () => {
+  it('frees what is ours and what nobody waits for, and leaves the rest as it is', async () => {
+    const names = ['one', 'not ours', 'revoked', 'bad', 'gone', 'waited for', 'bad queue', 'two']
+    await take(['one', 'waited for', 'bad queue', 'two'].map((resource) => ({ claimId: A, resource })))
+    await take([{ claimId: B, resource: 'not ours' }])
+    await client.set('t:lock:revoked', `~${A}.1.me`)
+    await client.rpush('t:lock:bad', 'x')
+    await claim(C, 'queue', { resources: ['waited for'] })
+    await client.rpush(keys.queueOf('bad queue'), 'x')
+    expect(await drop(names.map((resource) => ({ claimId: A, resource })))).toBe('10000001')
+    const left = await Promise.all(names.map((resource) => client.exists(keys.lockOf(resource))))
+    expect(left).toEqual([0, 1, 1, 1, 0, 1, 1, 0])
+    expect(await client.zcard(keys.queueOf('waited for'))).toBe(1)
+    // Sent again, it says that there is nothing to release.
+    expect(await drop([{ claimId: A, resource: 'one' }])).toBe('0')
+  })
+
+  it('what it leaves is handed over by release.lua', async () => {
+    const next = await listening('next')
+    const { epoch } = await take([{ claimId: A }])
+    await claim(B, 'queue', { owner: 'next' })
+    expect(await drop([{ claimId: A }])).toBe('0')
+    expect(await release(A)).toEqual([1])
+    const value = await client.get(lock)
+    expect(value).toContain(`${B}.`)
+    expect(BigInt(value!.split('.')[1]!)).toBeGreaterThan(BigInt(epoch))
+    await next.stop()
+  })
+
+  it('works while it is out of memory', async () => {
+    await take([{ claimId: A }])
+    expect(await outOfMemory(() => drop([{ claimId: A }]))).toBe('1')
+    expect(await client.exists(lock)).toBe(0)
+  })
+})
+
+describe('lone.lua', () => {
+  const lone = (claimId: string) => client.eval(lua.lone, 1, lock, claimId)
+
+  it('frees what is ours by its own key, revoked or not, and touches nothing else', async () => {
+    await take([{ claimId: A }])
+    await claim(C)
+    const others = (await client.keys('*')).filter((key) => key !== lock).sort()
+    expect(await lone(B)).toBe(0)
+    expect(await client.get(lock)).toContain(A)
+    expect(await lone(A)).toBe(1)
+    expect((await client.keys('*')).sort()).toEqual(others)
+    expect(await lone(A)).toBe(0)
+    await client.set(lock, `~${A}.1.me`)
+    expect(await lone(A)).toBe(1)
+    // Whoever waits finds out by asking, and nobody gets in before.
+    expect((await take([{ claimId: B }])).states).toBe('0')
+    expect((await claim(C))[0]).toBe(1)
+  })
+
+  it('says what is wrong with a key of another type', async () => {
+    await client.rpush(lock, 'x')
+    await expect(lone(A)).rejects.toThrow(/WRONGTYPE/)
+  })
+})
+
 describe('slots and tags', () => {
   it('are those of the cluster specification', () => {
     expect(slotOf('123456789')).toBe(0x31c3 % 16_384)
@@ -158,6 +329,17 @@ describe('claim.lua', () => {
     const [, epoch] = await claim(C)
     const [seconds] = await client.time()
     expect(String(epoch).slice(0, -6)).toBe(String(seconds))
+  })
+
+  it('grants no epoch that was not written down, not even out of memory', async () => {
+    await claim(B, 'queue', { resources: ['mine'] })
+    await client.del(fence)
+    const args = [A, B, C].map((claimId) => `${claimId} 5000`)
+    // The first cannot write; the second, asked again, can; and from then on all can.
+    const items = await outOfMemory(() => run(lua.claim, ['queue', ...args], { resources: ['one', 'mine', 'two'] }))
+    expect(items.map(([code]) => code)).toEqual([-1, 1, 1])
+    expect(items[0]![1]).toMatch(/^OOM/)
+    expect(BigInt((await client.get(fence)) ?? 0)).toBeGreaterThanOrEqual(BigInt(items[2]![1] as string))
   })
 
   it('the fast path and the long way give the same', async () => {

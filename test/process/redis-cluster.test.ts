@@ -147,6 +147,36 @@ describe.each(drivers)('through %s', (driver) => {
       expectOrder(await contenders.end(RECOVERY_MS))
     })
 
+    /** With one of the keys there and the others here. */
+    async function halfWay<T>(moved: string, body: () => Promise<T>): Promise<T> {
+      const slot = await cluster.slotOf(moved)
+      const from = await cluster.masterOf(slot)
+      const to = (await cluster.masters()).find((node) => node !== from)!
+      let outcome: Promise<T> | undefined
+      await cluster.moveSlot(slot, from, to, async (stage) => {
+        if (stage !== 'opened') return
+        await from.cli('MIGRATE', '127.0.0.1', to.port, moved, 0, 5_000)
+        outcome = body()
+        await outcome.catch(() => {})
+      })
+      return outcome!
+    }
+
+    it('and stays half way: what nobody waits for is free when it is released', async () => {
+      await using locks = await redis.connect()
+      const held = await Promise.all(['{x}one', '{x}two'].map((name) => locks.lock(name, { ttlMs: 60_000 })))
+      const released = await halfWay('test:lock:{x}one', () => Promise.all(held.map((lock) => lock.release())))
+      expect(released).toEqual([true, true])
+      for (const name of ['{x}one', '{x}two']) expect(await redis.cli('EXISTS', `test:lock:${name}`)).toBe(0)
+    })
+
+    it('and stays half way for longer than a TTL: two locks in it are both kept', async () => {
+      await using locks = await redis.connect()
+      const held = await Promise.all(['{x}one', '{x}two'].map((name) => locks.lock(name, { ttlMs: 3_000, renewEveryMs: 300 })))
+      await halfWay('test:lock:{x}one', () => sleep(4_000))
+      for (const lock of held) expect(await lock.release()).toBe(true)
+    })
+
     if (driver !== 'ioredis') return
 
     it.each(['opened', 'one key moved', 'keys moved'] as const)(
@@ -184,6 +214,25 @@ describe.each(drivers)('through %s', (driver) => {
       expect(second.fence).toBeGreaterThan(first.fence)
       expect(overlaps([...holder.holds(), ...next.holds()])).toEqual([])
     })
+  })
+
+  it('a node that hangs takes no locks of other nodes with it', async () => {
+    const elsewhere = await keyElsewhere()
+    const [hung, free] = [`{test:lock:k}`, `{test:lock:${elsewhere}}`]
+    await using locks = await redis.connect()
+    await locks.lock('k', { ttlMs: 60_000, renewEveryMs: 300 })
+    const other = await locks.lock(elsewhere, { ttlMs: 1_500, renewEveryMs: 300 })
+    const master = await cluster.masterOf(LOCK)
+    await master.pause()
+    // Asked for in one breath, and of two nodes.
+    const hanging = locks.tryLock(hung).catch(() => null)
+    const claimed = locks.tryLock(free)
+    await within(1_000, 'a lock of another node', claimed)
+    await sleep(2_500)
+    const { aborted } = other.signal
+    await master.resume()
+    expect(aborted).toBe(false)
+    await (await hanging)?.release()
   })
 
   it('refuses waitReplicas, which it could not keep', async () => {

@@ -1,8 +1,10 @@
 /** What once went wrong on a real Redis, each in the sequence of events that showed it. */
 import { Redis } from 'ioredis'
+import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { redisBackend } from '../../src/backends/redis/index.js'
+import * as lua from '../../src/backends/redis/lua.js'
 import {
   BackendError,
   connect,
@@ -297,6 +299,48 @@ describe('a client of the caller', () => {
       expect(() => lock.transfer()).toThrow(LockNotHeldError)
       expect(await lock.release()).toBe(true)
       expect(await a.tryLock('k')).toBeNull()
+    })
+  })
+
+  describe('that loses its connection between the short way and the long one', () => {
+    /** From now on this script fails, as often as is said. */
+    function failing(client: Redis, source: string, times: number): void {
+      const sha = createHash('sha1').update(source).digest('hex')
+      const evalsha = client.evalsha.bind(client) as (...args: unknown[]) => Promise<unknown>
+      const sometimes = (...args: unknown[]) => {
+        if (args[0] === sha && times-- > 0) return Promise.reject(new Error('Connection is closed.'))
+        return evalsha(...args)
+      }
+      Object.assign(client, { evalsha: sometimes })
+    }
+
+    it('what was taken is held, beside what is not known', async () => {
+      await using other = await connect(redis.url, { prefix: 'test' })
+      await other.lock('busy')
+      await withClient({ port: redis.port }, async (client) => {
+        await using locks = createLocks(redisBackend(client), { prefix: 'test' })
+        failing(client, lua.claim, 1)
+        const [free, busy] = await Promise.allSettled([locks.tryLock('free'), locks.tryLock('busy')])
+        expect(busy).toMatchObject({ status: 'rejected', reason: expect.any(BackendError) as unknown })
+        expect(free).toMatchObject({ status: 'fulfilled', value: { key: 'free' } })
+      })
+    })
+
+    it('what was dropped is released, beside what is not known', async () => {
+      await using other = await connect(redis.url, { prefix: 'test' })
+      await withClient({ port: redis.port }, async (client) => {
+        await using locks = createLocks(redisBackend(client), { prefix: 'test' })
+        const [free, contended] = await Promise.all([locks.lock('free'), locks.lock('contended')])
+        const waiting = other.lock('contended')
+        waiting.catch(() => {})
+        while (((await redis.cli('KEYS', 'test:q1:*')) as string[]).length === 0) await sleep(5)
+        failing(client, lua.release, 1)
+        const [dropped, unknown] = await Promise.allSettled([free.release(), contended.release()])
+        expect(unknown).toMatchObject({ status: 'rejected', reason: expect.any(BackendError) as unknown })
+        expect(dropped).toEqual({ status: 'fulfilled', value: true })
+        expect(await contended.release()).toBe(true)
+        await waiting
+      })
     })
   })
 

@@ -53,6 +53,8 @@ const SCAN_PAGE = 200
 export class RedisBackend implements Backend {
   readonly name = 'redis'
   readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, heartbeatMs: 800 }
+  /** In a cluster, what cannot share a script anyway. */
+  readonly partOf: ((resource: string) => number) | undefined
   readonly #client: RedisClient
   readonly #own: OwnClient | undefined
   readonly #scope: Scope
@@ -76,6 +78,7 @@ export class RedisBackend implements Backend {
     this.#scope = scope
     this.#options = options
     this.#keys = new Keys(scope.prefix, client.isCluster)
+    this.partOf = client.isCluster ? (resource) => this.#keys.slotOf(resource) : undefined
     this.#shortPath = new ShortPath(this.#keys, scope.clock)
     this.#wakeUps = new WakeUps(client, scope, this.#keys, this.#serverClocks, {
       // The grant was written by another connection: WAIT has to follow a write of our own.
@@ -205,9 +208,9 @@ export class RedisBackend implements Backend {
     const each = Array.from(slots, async ([slot, places]) => {
       let some: readonly (State | Failed)[]
       try {
-        some = await step(slot, places.map((at) => items[at]!))
+        some = await orApart(places.map((at) => items[at]!), (part) => step(slot, part), isForGood)
       } catch (error) {
-        some = places.map(() => failed(error as HoldfastError))
+        some = places.map(() => failed(error))
       }
       for (const [i, at] of places.entries()) states[at] = some[i]!
     })
@@ -230,7 +233,8 @@ export class RedisBackend implements Backend {
     if (!states.includes('0')) return claims.map((_, i) => held(i))
     const left = claims.filter((_, i) => states[i] === '0')
     for (const claim of left) this.#shortPath.foundBusy(claim)
-    const rest = (await this.#claim(slot, left, ifBusy)).values()
+    if (left.length === claims.length) return this.#claim(slot, claims, ifBusy)
+    const rest = await settled(left, this.#claim(slot, left, ifBusy))
     return claims.map((_, i) => (states[i] === '1' ? held(i) : rest.next().value!))
   }
 
@@ -260,16 +264,20 @@ export class RedisBackend implements Backend {
   async #queue(slot: number, node: string, claims: readonly Claim[], states: readonly ClaimState[]): Promise<readonly ClaimState[]> {
     await this.#wakeUps.open(node)
     const busy = claims.filter((_, i) => isRefused(states[i]!))
-    const queued = (await this.#claim(slot, busy, 'queue')).values()
+    const asked = this.#claim(slot, busy, 'queue')
+    const queued = busy.length === claims.length ? (await asked).values() : await settled(busy, asked)
     return states.map((state) => (isRefused(state) ? queued.next().value! : state))
   }
 
   async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly (RenewState | Failed)[]> {
+    // Half way between two nodes, some of the keys are here and some there.
+    const keep = (all: readonly Renewal[]) => orApart(all, (some) => this.#keep(slot, some), (error) => isForGood(error) || isMigrating(error))
+    const inFull = (all: readonly Renewal[]) => orApart(all, (some) => this.#renewInFull(slot, some), isForGood)
     const plain = renewals.filter(isPlain)
-    if (plain.length === renewals.length) return this.#keep(slot, renewals)
-    if (plain.length === 0) return this.#renewInFull(slot, renewals)
+    if (plain.length === renewals.length) return keep(renewals)
+    if (plain.length === 0) return inFull(renewals)
     const others = renewals.filter((renewal) => !isPlain(renewal))
-    const [kept, rest] = (await Promise.all([this.#keep(slot, plain), this.#renewInFull(slot, others)])).map((states) => states.values())
+    const [kept, rest] = (await Promise.all([keep(plain), inFull(others)])).map((states) => states.values())
     return renewals.map((renewal) => (isPlain(renewal) ? kept : rest)!.next().value!)
   }
 
@@ -303,8 +311,8 @@ export class RedisBackend implements Backend {
     } catch (error) {
       if (!isMigrating(error)) throw error
       const alone = async (renewal: Renewal) =>
-        renewal.from === undefined ? (await this.#keep(slot, [renewal]))[0]! : failed(error as HoldfastError)
-      return Promise.all(renewals.map(alone))
+        renewal.from === undefined ? (await this.#keep(slot, [renewal]))[0]! : failed(error)
+      return Promise.all(renewals.map((renewal) => alone(renewal).catch(failed)))
     }
   }
 
@@ -312,12 +320,19 @@ export class RedisBackend implements Backend {
   async #drop(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     const disconnects = this.#disconnects
     if (!this.#shortPath.isFor(claims)) return this.#release(slot, claims, disconnects)
-    const [, , [reply]] = await this.#run(scripts.drop, 2 * claims.length, this.#shortPath.wordsToDrop(claims))
-    const states = String(reply)
+    let states: string
+    try {
+      const [, , [reply]] = await this.#run(scripts.drop, 2 * claims.length, this.#shortPath.wordsToDrop(claims))
+      states = String(reply)
+    } catch (error) {
+      if (!isMigrating(error)) throw error
+      return this.#releaseAlone(claims, error)
+    }
     if (!states.includes('0')) return claims.map(() => RELEASED)
     const left = claims.filter((_, i) => states[i] === '0')
     for (const claim of left) this.#shortPath.foundBusy(claim)
-    const rest = (await this.#release(slot, left, disconnects)).values()
+    if (left.length === claims.length) return this.#release(slot, claims, disconnects)
+    const rest = await settled(left, this.#release(slot, left, disconnects))
     return claims.map((_, i) => (states[i] === '1' ? RELEASED : rest.next().value!))
   }
 
@@ -331,13 +346,18 @@ export class RedisBackend implements Backend {
       return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
     } catch (error) {
       if (!isMigrating(error)) throw error
-      const alone = async ({ resource, id }: Claim) => {
-        const [, , [item]] = await this.#run(scripts.lone, 1, [this.#keys.lockOf(resource), id])
-        // What is not held may wait, in a queue that cannot be reached now.
-        return codeOf(item!) === 1 ? ({ status: 'released' } as const) : failed(error as HoldfastError)
-      }
-      return Promise.all(claims.map(alone))
+      return this.#releaseAlone(claims, error)
     }
+  }
+
+  /** By the locks' own keys, while the others cannot be reached. */
+  #releaseAlone(claims: readonly Claim[], why: unknown): Promise<readonly ReleaseState[]> {
+    const alone = async ({ resource, id }: Claim): Promise<ReleaseState> => {
+      const [, , [item]] = await this.#run(scripts.lone, 1, [this.#keys.lockOf(resource), id])
+      // What is not held may wait, in a queue that cannot be reached now.
+      return codeOf(item!) === 1 ? RELEASED : failed(why)
+    }
+    return Promise.all(claims.map((claim) => alone(claim).catch(failed)))
   }
 
   async #inspect(slot: number, resources: readonly Named[]): Promise<readonly (ResourceState | undefined)[]> {
@@ -459,8 +479,36 @@ function resourceOf({ resource }: Named): string {
   return resource
 }
 
-function failed(error: HoldfastError): Failed {
-  return { status: 'failed', error }
+/** Of what `#run` rejects with. */
+function failed(error: unknown): Failed {
+  return { status: 'failed', error: error as HoldfastError }
+}
+
+function isForGood(error: unknown): boolean {
+  return !(error instanceof BackendError && error.transient)
+}
+
+/** Of a second request, for what the first has left. That the others are known must not be lost with it. */
+async function settled<State>(items: readonly unknown[], states: Promise<readonly State[]>): Promise<Iterator<State | Failed>> {
+  try {
+    return (await states).values()
+  } catch (error) {
+    return items.map(() => failed(error)).values()
+  }
+}
+
+/** All together; if they are refused for what may be the matter with one of them only, each by itself. */
+async function orApart<Item, State>(
+  items: readonly Item[],
+  step: (items: readonly Item[]) => Promise<readonly State[]>,
+  mayBeForOne: (error: unknown) => boolean,
+): Promise<readonly (State | Failed)[]> {
+  try {
+    return await step(items)
+  } catch (error) {
+    if (items.length === 1 || !mayBeForOne(error)) throw error
+    return Promise.all(items.map((item) => step([item]).then(([state]) => state!, failed)))
+  }
 }
 
 /** The fence's, and four for each item. */

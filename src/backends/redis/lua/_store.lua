@@ -45,8 +45,9 @@ local function next_epoch()
     last = seen
   end
   if greater(micros, last) then
+    redis.call('SET', KEYS[1], string.format('%.0f', micros + (#KEYS - 1) / 4 - 1))
+    -- Only now: had it failed, nothing would have been set aside for the items that follow.
     set_aside = tonumber(micros)
-    redis.call('SET', KEYS[1], string.format('%.0f', set_aside + (#KEYS - 1) / 4 - 1))
     return micros
   end
   redis.call('INCR', KEYS[1])
