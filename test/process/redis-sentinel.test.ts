@@ -18,8 +18,8 @@ import { within } from '../support/within.js'
 
 const drivers: DriverName[] = ['ioredis', 'node-redis']
 
-/** The Sentinels take two to three seconds, a client may need five more to give up a connection that hangs. */
-const RECOVERY_MS = 20_000
+/** The Sentinels take two to three seconds, and a client up to seven to give up a connection that hangs. */
+const RECOVERY_MS = 30_000
 
 describe.each(drivers)('through %s', (driver) => {
   let sentinel: RedisSentinel
