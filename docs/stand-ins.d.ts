@@ -4,6 +4,7 @@
  */
 declare const locks: import('holdfast').LockManager
 declare const orderId: string
+declare const orders: readonly string[]
 
 /** A client of an SQL database, and an HTTP server. */
 declare const db: { query(sql: string, values: readonly unknown[]): Promise<{ rows: Record<string, string>[]; rowCount: number }> }

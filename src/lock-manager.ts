@@ -58,9 +58,8 @@ export class LockManager implements AsyncDisposable {
   /** What is asked for where a call does not say otherwise: by those who wait, and by those who try once. */
   readonly #wait: ResolvedLockOptions
   readonly #tryOnce: ResolvedLockOptions
-  /** The locks that `unlock` can find, by key. */
-  readonly #locks = new Map<string, HeldLock>()
-  readonly #lost = new Set<HeldLock>()
+  /** Locks that were lost and never released, for `unlock` to tell of: the latest, by key. */
+  readonly #lost = new Map<string, HeldLock>()
   readonly #stopLog: () => void
 
   /** @internal */
@@ -75,7 +74,7 @@ export class LockManager implements AsyncDisposable {
     this.#tryOnce = { ...this.#wait, waitMs: 0 }
     // Two processes can be given the same name, and one process can have two managers: each hears of its own claims only.
     this.owner = `${owner}#${randomBytes(4).toString('hex')}`
-    this.#claims = new Claims(backend, { prefix, owner: this.owner, clock }, (hold) => this.#ended(hold))
+    this.#claims = new Claims(backend, { prefix, owner: this.owner, clock }, (hold) => this.#rememberLost(hold))
     this.#stopLog = logger ? logEvents(logger, this.owner) : printWarnings(this.owner)
   }
 
@@ -120,7 +119,8 @@ export class LockManager implements AsyncDisposable {
    */
   async unlock(key: string): Promise<void> {
     checkKey(key)
-    const lock = this.#locks.get(key)
+    const holder = this.#claims.holdsOn(key).at(-1)?.holder
+    const lock = holder instanceof HeldLock ? holder : this.#lost.get(key)
     const handle = lock?.handles.at(-1)
     if (!lock || !handle) throw new LockNotHeldError(key, `"${key}" is not locked by this manager. inspect() shows who holds it, forceRelease() takes it away.`)
     if (await handle.release()) return
@@ -215,25 +215,18 @@ export class LockManager implements AsyncDisposable {
 
   #keep(lock: HeldLock): HeldLock {
     this.#claims.assertOpen()
-    this.#locks.set(lock.hold.key, lock)
+    lock.hold.holder = lock
+    if (this.#lost.size > 0) this.#lost.delete(lock.hold.key)
     // It can have ended in the meantime.
-    if (!lock.hold.isHeld) this.#ended(lock.hold)
+    if (!lock.hold.isHeld && lock.hold.isLost) this.#rememberLost(lock.hold)
     return lock
   }
 
-  #ended(hold: Hold): void {
-    const lock = this.#locks.get(hold.key)
-    if (lock?.hold !== hold) return
-    if (!hold.isLost) this.#locks.delete(hold.key)
-    else this.#rememberLost(lock)
-  }
-
-  #rememberLost(lock: HeldLock): void {
-    this.#lost.add(lock)
-    if (this.#lost.size <= MAX_LOST) return
-    const [oldest] = this.#lost
-    this.#lost.delete(oldest!)
-    if (this.#locks.get(oldest!.hold.key) === oldest) this.#locks.delete(oldest!.hold.key)
+  #rememberLost({ key, holder }: Hold): void {
+    if (!(holder instanceof HeldLock)) return
+    this.#lost.delete(key)
+    this.#lost.set(key, holder)
+    if (this.#lost.size > MAX_LOST) this.#lost.delete(this.#lost.keys().next().value!)
   }
 }
 

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { withFileLock } from './file-lock.mjs'
 import { root } from './paths.mjs'
 import { step } from './run.mjs'
@@ -9,13 +9,14 @@ import { step } from './run.mjs'
 export const withCheckoutLock = (body) =>
   withFileLock(createHash('sha256').update(root).digest('hex').slice(0, 12), body)
 
-/** `npm ci`, if node_modules is not what package-lock.json says. */
-export async function ensureInstalled(log = console.log) {
-  if (isInstalled()) return
+/** `npm ci`, if the folder's node_modules is not what its package-lock.json says. */
+export async function ensureInstalled(log = console.log, folder = root) {
+  if (isInstalled(folder)) return
   await withCheckoutLock(async () => {
-    if (isInstalled()) return
-    log('… npm ci')
-    await step('npm ci', 'npm', ['ci', '--no-audit', '--no-fund'], { log })
+    if (isInstalled(folder)) return
+    const name = `npm ci${folder === root ? '' : ` (${basename(folder)})`}`
+    log(`… ${name}`)
+    await step(name, 'npm', ['ci', '--no-audit', '--no-fund'], { log, cwd: folder })
   })
 }
 
@@ -23,9 +24,9 @@ export async function ensureInstalled(log = console.log) {
  * By content, since a checkout or a copy changes times without changing anything. npm writes the list of what it installed
  * last of all, so one that was interrupted does not count. Optional packages may be absent: they are for other platforms.
  */
-function isInstalled() {
-  const wanted = packages('package-lock.json')
-  const present = packages('node_modules/.package-lock.json')
+function isInstalled(folder) {
+  const wanted = packages(join(folder, 'package-lock.json'))
+  const present = packages(join(folder, 'node_modules/.package-lock.json'))
   if (!wanted || !present) return false
   return (
     Object.entries(wanted).every(([path, { version, optional }]) =>
@@ -36,7 +37,7 @@ function isInstalled() {
 
 function packages(file) {
   try {
-    return JSON.parse(readFileSync(join(root, file), 'utf8')).packages
+    return JSON.parse(readFileSync(file, 'utf8')).packages
   } catch {
     return undefined
   }

@@ -51,11 +51,11 @@ export async function pause(ms) {
 }
 
 /** Runs a program, found in node_modules/.bin too. Its output is gathered, unless `stdio` is 'inherit'. */
-export async function run(command, args, { env = {}, stdio = 'pipe' } = {}) {
+export async function run(command, args, { env = {}, stdio = 'pipe', cwd = root } = {}) {
   throwIfInterrupted()
   const PATH = `${join(root, 'node_modules/.bin')}${delimiter}${process.env.PATH}`
   const child = spawn(command, args, {
-    cwd: root,
+    cwd,
     env: { ...process.env, PATH, ...env },
     stdio: stdio === 'inherit' ? 'inherit' : ['ignore', 'pipe', 'pipe']
   })

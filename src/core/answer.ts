@@ -1,6 +1,7 @@
 import type { Backend } from './backend.js'
-import type { Clock } from './clock.js'
+import type { Clock, Timer } from './clock.js'
 import { BackendError, HoldfastError } from './errors.js'
+import { Line, type Linked } from './line.js'
 
 /** A store that has not answered after this long is not waited for any longer. */
 export const ANSWER_MS = 5_000
@@ -12,21 +13,81 @@ export function noAnswer({ name, trouble }: Named, withinMs = ANSWER_MS): Backen
   return new BackendError(`No answer from ${name} within ${withinMs} ms.${why}`, { cause: trouble, transient: true })
 }
 
-/** A hung request must block nobody: rejects when there is no answer in time. What the request does later is not awaited. */
-export function answered<T>(request: Promise<T>, clock: Clock, backend: Named): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = clock.timer(ANSWER_MS, () => reject(noAnswer(backend)), 'background')
-    request.then(
-      (answer) => {
-        timer.cancel()
-        resolve(answer)
-      },
-      (error: unknown) => {
-        timer.cancel()
-        reject(asHoldfastError(error, backend))
-      },
-    )
-  })
+/** A request that is not answered yet. */
+export class Unanswered implements Linked<Unanswered> {
+  ahead: Unanswered | undefined
+  behind: Unanswered | undefined
+  readonly overdueAt: number
+  readonly overdue: () => void
+
+  constructor(overdueAt: number, overdue: () => void) {
+    this.overdueAt = overdueAt
+    this.overdue = overdue
+  }
+}
+
+/**
+ * A hung request must block nobody: tells of those that are not answered in time. All have the same time, so they come due in the
+ * order in which they came, and one timer serves all; it is left alone when an answer comes, which is almost always.
+ */
+export class Answers {
+  readonly #clock: Clock
+  readonly #backend: Named
+  readonly #line = new Line<Unanswered>()
+  #timer: Timer | undefined
+
+  constructor(clock: Clock, backend: Named) {
+    this.#clock = clock
+    this.#backend = backend
+  }
+
+  expect(overdue: () => void): Unanswered {
+    const request = new Unanswered(this.#clock.now() + ANSWER_MS, overdue)
+    this.#line.join(request)
+    if (!this.#timer) this.#watch(ANSWER_MS)
+    return request
+  }
+
+  /** It is answered, or nobody waits for it any more. */
+  forget(request: Unanswered): void {
+    this.#line.leave(request)
+  }
+
+  /** Rejects when there is no answer in time. What the request does later is not awaited. */
+  inTime<T>(request: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const unanswered = this.expect(() => reject(noAnswer(this.#backend)))
+      request.then(
+        (answer) => {
+          this.forget(unanswered)
+          resolve(answer)
+        },
+        (error: unknown) => {
+          this.forget(unanswered)
+          reject(asHoldfastError(error, this.#backend))
+        },
+      )
+    })
+  }
+
+  stop(): void {
+    this.#timer?.cancel()
+  }
+
+  #watch(ms: number): void {
+    this.#timer = this.#clock.timer(ms, () => this.#look(), 'background')
+  }
+
+  #look(): void {
+    this.#timer = undefined
+    const now = this.#clock.now()
+    for (let first = this.#line.first; first && first.overdueAt <= now; first = this.#line.first) {
+      this.#line.leave(first)
+      first.overdue()
+    }
+    const { first } = this.#line
+    if (first && !this.#timer) this.#watch(first.overdueAt - now)
+  }
 }
 
 /** Backends reject with our own errors; anything else that comes out of one is reported as what it is: unexpected. */

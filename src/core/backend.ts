@@ -71,13 +71,15 @@ export interface Renewal {
    * only one can take it over, and nothing that its last owner still has on its way touches it.
    */
   readonly from?: string
+  /** Whether the answer has to say how many wait. Else a backend may leave that out. */
+  readonly counting?: boolean
 }
 
 /** An exact renewal that arrives later than this does not shorten: it may be an old one, and an extension may have come since. */
 export const EXACT_WITHIN_MS = 2_000
 
 export type RenewState =
-  | { readonly status: 'held'; readonly waiting: number }
+  | { readonly status: 'held'; readonly waiting: number | undefined }
   /** Revoked: still in the way of others until it is released, but not to be renewed any more. */
   | { readonly status: 'lost' | 'revoked' }
   | Failed

@@ -34,6 +34,47 @@ export interface Call<Item, State> {
   failed(error: unknown): void
 }
 
+type ClaimFields = { readonly [Field in keyof Claim]: Claim[Field] | undefined } & Omit<Claim, 'type' | 'metadata' | 'place'>
+
+/** A claim of this process: the store sees what it asks for, and we whether an answer is still to come. */
+export class OwnClaim implements Claim {
+  readonly id: string
+  readonly resource: string
+  readonly take: number
+  readonly limit: number
+  readonly ttlMs: number
+  declare readonly type?: string
+  declare readonly metadata?: string
+  declare place?: string
+  /** Its latest request. */
+  #asked: Entry | undefined
+
+  constructor({ id, resource, take, limit, ttlMs, type, metadata, place }: ClaimFields) {
+    this.id = id
+    this.resource = resource
+    this.take = take
+    this.limit = limit
+    this.ttlMs = ttlMs
+    if (type !== undefined) this.type = type
+    if (metadata !== undefined) this.metadata = metadata
+    if (place !== undefined) this.place = place
+  }
+
+  /** The same wish, by another name. */
+  as(id: string): OwnClaim {
+    const { resource, take, limit, ttlMs, type, metadata, place } = this
+    return new OwnClaim({ id, resource, take, limit, ttlMs, type, metadata, place })
+  }
+
+  static asked(claim: OwnClaim): Entry | undefined {
+    return claim.#asked
+  }
+
+  static asks(claim: OwnClaim, entry: Entry): void {
+    claim.#asked = entry
+  }
+}
+
 export class Batcher {
   readonly #backend: Backend
   readonly #clock: Clock
@@ -43,8 +84,6 @@ export class Batcher {
   readonly #queue: Send<Claim, ClaimState>
   readonly #leave: Send<Claim, ClaimState>
   readonly #renew: Send<Renewal, RenewState>
-  /** The latest request of each claim, until it is answered. */
-  readonly #asked = new Map<string, Entry>()
 
   constructor(backend: Backend, clock: Clock) {
     this.#backend = backend
@@ -54,27 +93,22 @@ export class Batcher {
     this.#leave = (claims) => backend.claim(claims, 'leave')
     this.#renew = (renewals) => backend.renew(renewals)
     // Releases go first: they may free what is asked for in the same breath.
-    this.#work = new Lane([this.#release, this.#queue, this.#leave], MOST_CLAIMS, backend, clock, (entry) => {
-      const { id } = entry.call.item as Claim
-      if (this.#asked.get(id) !== entry) return
-      this.#asked.delete(id)
-      entry.whenSettled?.()
-    })
+    this.#work = new Lane([this.#release, this.#queue, this.#leave], MOST_CLAIMS, backend, clock)
     this.#renewals = new Lane([this.#renew], MOST_RENEWALS, backend, clock)
   }
 
-  claim(call: Call<Claim, ClaimState>, ifBusy: 'queue' | 'leave'): void {
+  claim(call: Call<OwnClaim, ClaimState>, ifBusy: 'queue' | 'leave'): void {
     const entry = new Entry(call, ifBusy === 'queue' ? this.#queue : this.#leave)
-    this.#asked.set(call.item.id, entry)
+    OwnClaim.asks(call.item, entry)
     this.#work.add(entry)
   }
 
-  release(claim: Claim): Promise<ReleaseState> {
+  release(claim: OwnClaim): Promise<ReleaseState> {
     return new Promise((resolve, reject) => {
       const entry = new Entry({ item: claim, answered: resolve, failed: reject }, this.#release)
-      this.#renewals.takeBack(claim, ({ call }) => (call.item as Renewal).claim.id === claim.id)
-      const asked = this.#asked.get(claim.id)
-      if (!asked || this.#work.takeBack(claim, (one) => one === asked)) this.#work.add(entry)
+      this.#renewals.takeBack(claim, ({ call }) => (call!.item as Renewal).claim.id === claim.id)
+      const asked = OwnClaim.asked(claim)
+      if (!asked?.call || this.#work.takeBack(claim, (one) => one === asked)) this.#work.add(entry)
       else this.#after(asked, () => this.#work.add(entry))
     })
   }
@@ -105,7 +139,8 @@ export class Batcher {
 
 /** What waits to be sent, or to be answered. */
 class Entry {
-  readonly call: Call<any, any>
+  /** Until it is settled. */
+  call: Call<any, any> | undefined
   readonly send: Send<any, any>
   whenSettled: (() => void) | undefined
 
@@ -127,19 +162,17 @@ class Lane {
   readonly #most: number
   readonly #backend: Backend
   readonly #clock: Clock
-  readonly #settled: ((entry: Entry) => void) | undefined
   #unsent: Entry[] = []
   /** What the lane waits for; those that hang are not among them. */
   #flights: Flight[] = []
   #isDue = false
   #hung: Timer | undefined
 
-  constructor(order: readonly Send<any, any>[], most: number, backend: Backend, clock: Clock, settled?: (entry: Entry) => void) {
+  constructor(order: readonly Send<any, any>[], most: number, backend: Backend, clock: Clock) {
     this.#order = order
     this.#most = most
     this.#backend = backend
     this.#clock = clock
-    this.#settled = settled
   }
 
   add(entry: Entry): void {
@@ -165,7 +198,7 @@ class Lane {
     const leftMs = flight.sentAt + HUNG_MS - this.#clock.now()
     const goOn = () => {
       this.#flights = []
-      this.#flush()
+      this.#flushSoon()
     }
     if (leftMs <= 0) goOn()
     else this.#hung = this.#clock.timer(leftMs, goOn, 'background')
@@ -216,7 +249,7 @@ class Lane {
 
   #request(entries: readonly Entry[]): Promise<readonly unknown[]> {
     try {
-      return entries[0]!.send(entries.map(({ call }) => call.item))
+      return entries[0]!.send(entries.map(({ call }) => call!.item as unknown))
     } catch (error) {
       return Promise.reject(asHoldfastError(error, this.#backend))
     }
@@ -231,12 +264,18 @@ class Lane {
   }
 
   #answer(entry: Entry, state: unknown): void {
-    this.#settled?.(entry)
-    entry.call.answered(state)
+    this.#settle(entry).answered(state)
   }
 
   #fail(entry: Entry, error: unknown): void {
-    this.#settled?.(entry)
-    entry.call.failed(error)
+    this.#settle(entry).failed(error)
+  }
+
+  /** Its claim may live long: it must not hold on to whoever has asked. */
+  #settle(entry: Entry): Call<any, any> {
+    const { call } = entry
+    entry.call = undefined
+    entry.whenSettled?.()
+    return call!
   }
 }

@@ -13,9 +13,9 @@
  * known, a place that was passed over. A grant is accepted in every state but `done`: a push can overtake the reply.
  * Leaving by any other way than `held` withdraws the claim behind everybody's back.
  */
-import { ANSWER_MS, asHoldfastError, noAnswer } from './answer.js'
-import type { Backend, Blocker, Claim, ClaimState } from './backend.js'
-import type { Batcher, Call } from './batcher.js'
+import { ANSWER_MS, asHoldfastError, noAnswer, type Answers, type Unanswered } from './answer.js'
+import type { Backend, Blocker, ClaimState } from './backend.js'
+import type { Batcher, Call, OwnClaim } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
 import { deadlineOf, isTooShort, marginMs } from './deadline.js'
 import { BackendError, type HoldfastError } from './errors.js'
@@ -29,7 +29,7 @@ export interface Pursuit {
 }
 
 export interface Grant {
-  readonly claim: Claim
+  readonly claim: OwnClaim
   readonly epoch: bigint
   readonly deadline: number
   /** How many wait behind it. */
@@ -39,6 +39,7 @@ export interface Grant {
 /** What a loop needs from the process around it. */
 export interface Surroundings {
   readonly backend: Backend
+  readonly answers: Answers
   readonly batcher: Batcher
   readonly clock: Clock
   /** The claim got its place in the store's queue; called once. */
@@ -50,11 +51,11 @@ export interface Surroundings {
   /** The store could not be asked; it will be asked again. */
   failed(loop: ClaimLoop, error: HoldfastError): void
   /** A fresh claim in the same place, for one that cannot be used any more. */
-  another(loop: ClaimLoop): Claim
+  another(loop: ClaimLoop): OwnClaim
   /** The loop is over; called once, before the outcome. */
   done(loop: ClaimLoop): void
   /** Frees the claim in the background. */
-  withdraw(claim: Claim, ttlMs?: number): void
+  withdraw(claim: OwnClaim, ttlMs?: number): void
 }
 
 /** Told at the very moment, so that nothing can come between the end of the wait and what follows from it. */
@@ -81,7 +82,7 @@ const OUT_OF_TOUCH_MS = 1_000
 const MAX_LATE_REPLIES = 3
 
 export class ClaimLoop implements Linked<ClaimLoop> {
-  claim: Claim
+  claim: OwnClaim
   readonly outcome: Outcome
   ahead: ClaimLoop | undefined
   behind: ClaimLoop | undefined
@@ -90,8 +91,9 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   readonly #startedAt: number
   #state: 'asking' | 'queued' | 'backing' | 'done' = 'asking'
   #timer: Timer | undefined
+  #unanswered: Unanswered | undefined
   /** What is not answered yet. */
-  #asked: Call<Claim, ClaimState> | undefined
+  #asked: Call<OwnClaim, ClaimState> | undefined
   /** Something happened while a request was on its way: its reply may be older than that. */
   #lookAgain = false
   #blocker: Blocker | undefined
@@ -106,8 +108,10 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   #lateReplies = 0
   #overdueAsks = 0
 
-  constructor(claim: Claim, pursuit: Pursuit, around: Surroundings, outcome: Outcome) {
+  /** `known`: what was in the way before, if those for whom it asks have waited already. */
+  constructor(claim: OwnClaim, pursuit: Pursuit, around: Surroundings, outcome: Outcome, known?: Blocker) {
     this.claim = claim
+    this.#blocker = known
     this.outcome = outcome
     this.#pursuit = pursuit
     this.#around = around
@@ -161,10 +165,9 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     const sentAt = clock.now()
     this.#askedAt = sentAt
     this.#around.asks(this)
-    // Ever more patient, so that requests do not pile up behind one that hangs.
-    this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), () => this.#overdue())
+    this.#expectAnswer()
     const { claim } = this
-    const asked: Call<Claim, ClaimState> = {
+    const asked: Call<OwnClaim, ClaimState> = {
       item: claim,
       answered: (state) => {
         if (this.#asked === asked) this.#asked = undefined
@@ -180,6 +183,14 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     }
     this.#asked = asked
     batcher.claim(asked, this.#pursuit.ifBusy)
+  }
+
+  #expectAnswer(): void {
+    this.#stopTimer()
+    const overdue = () => this.#overdue()
+    if (this.#overdueAsks === 0) this.#unanswered = this.#around.answers.expect(overdue)
+    // Ever more patient, so that requests do not pile up behind one that hangs.
+    else this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), overdue)
   }
 
   /**
@@ -242,7 +253,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
    * Nobody waits for this any more. If the request was carried out even later than that, the claim holds or waits anew and nobody
    * knows. What it held before is left alone: it may be another process's by now.
    */
-  #heardTooLate(claim: Claim, state: ClaimState, heldEpoch: bigint | undefined): void {
+  #heardTooLate(claim: OwnClaim, state: ClaimState, heldEpoch: bigint | undefined): void {
     const holds = state.status === 'held' && (heldEpoch === undefined || state.epoch > heldEpoch)
     // Waiting behind the very grant that it had itself: that was given away, and taken up as another claim.
     const waits = state.status === 'queued' && (heldEpoch === undefined || (state.holder?.epoch ?? 0n) >= heldEpoch)
@@ -280,7 +291,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     // Nobody tells us when an outsider lets go.
     const isUntold = !holder || (holder.owner === undefined && ahead === 0) || this.#around.backend.traits.wakes === 'poll'
     if (isUntold) ms = Math.min(ms, this.#pursuit.retryMs)
-    if (ms === Infinity) this.#timer?.cancel()
+    if (ms === Infinity) this.#stopTimer()
     else this.#setTimer(ms, () => this.#ask())
   }
 
@@ -309,13 +320,19 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   #finish(): boolean {
     if (this.#state === 'done') return false
     this.#state = 'done'
-    this.#timer?.cancel()
+    this.#stopTimer()
     this.#around.done(this)
     return true
   }
 
   #setTimer(ms: number, task: () => void): void {
-    this.#timer?.cancel()
+    this.#stopTimer()
     this.#timer = this.#around.clock.timer(ms, task, 'awaited')
+  }
+
+  #stopTimer(): void {
+    this.#timer?.cancel()
+    if (this.#unanswered) this.#around.answers.forget(this.#unanswered)
+    this.#unanswered = undefined
   }
 }

@@ -3,9 +3,9 @@
  * held, and passes wake-ups on to whom they concern. Locks, semaphores and the rest differ in what their claims take.
  */
 import { randomFillSync } from 'node:crypto'
-import { answered } from './answer.js'
-import type { Backend, BackendFactory, Claim, RenewState, ResourceState, RevokeState, WakeUp } from './backend.js'
-import { Batcher } from './batcher.js'
+import { Answers } from './answer.js'
+import type { Backend, BackendFactory, RenewState, ResourceState, RevokeState, WakeUp } from './backend.js'
+import { Batcher, OwnClaim } from './batcher.js'
 import { Breather } from './breather.js'
 import type { ClaimLoop } from './claim-loop.js'
 import type { Clock } from './clock.js'
@@ -15,6 +15,7 @@ import { Events } from './events.js'
 import { Hold, type HoldTerms } from './hold.js'
 import { Keeper } from './keeper.js'
 import { LocalQueue } from './local-queue.js'
+import { Registry } from './registry.js'
 import { Seat, type SeatSurroundings, type Slots } from './seat.js'
 import { Waiter, type ClaimRequest, type Refusal } from './waiter.js'
 import { Withdrawals } from './withdrawals.js'
@@ -25,24 +26,25 @@ const breather = new Breather()
 export class Claims implements SeatSurroundings {
   readonly owner: string
   readonly backend: Backend
+  readonly answers: Answers
   readonly batcher: Batcher
   readonly breather = breather
   readonly events: Events
   readonly clock: Clock
   readonly keeper: Keeper
   readonly #withdrawals: Withdrawals
-  readonly #loops = new Map<string, ClaimLoop>()
-  readonly #queues = new Map<string, LocalQueue>()
+  /** By resource. */
+  readonly #queues = new Registry<LocalQueue>()
   readonly #adopted = new RecentSet(MAX_ADOPTED)
   readonly #adopting = new Set<Promise<Hold>>()
-  readonly #onEnded: (hold: Hold) => void
+  readonly #onLost: (hold: Hold) => void
   #closing: Promise<void> | undefined
 
-  constructor(factory: BackendFactory, scope: { prefix: string; owner: string; clock: Clock }, onEnded: (hold: Hold) => void) {
+  constructor(factory: BackendFactory, scope: { prefix: string; owner: string; clock: Clock }, onLost: (hold: Hold) => void) {
     const { prefix, owner, clock } = scope
     this.owner = owner
     this.clock = clock
-    this.#onEnded = onEnded
+    this.#onLost = onLost
     this.backend = factory({
       prefix,
       owner,
@@ -51,8 +53,9 @@ export class Claims implements SeatSurroundings {
       warn: (warning) => this.events.warn(warning),
     })
     this.events = new Events({ owner, prefix, backend: this.backend.name })
+    this.answers = new Answers(clock, this.backend)
     this.batcher = new Batcher(this.backend, clock)
-    this.keeper = new Keeper(this.backend, this.batcher, clock, this.events)
+    this.keeper = new Keeper(this.backend, this.batcher, clock, this.events, ({ resource, id }) => this.#queues.get(resource)?.hold(id))
     this.#withdrawals = new Withdrawals(this.backend, this.batcher, clock, this.events)
   }
 
@@ -77,12 +80,12 @@ export class Claims implements SeatSurroundings {
 
   #queueFor(resource: string): LocalQueue {
     let queue = this.#queues.get(resource)
-    if (!queue) this.#queues.set(resource, (queue = new LocalQueue()))
+    if (!queue) this.#queues.add((queue = new LocalQueue(resource)))
     return queue
   }
 
   /** Takes up a hold that was given away as another claim. */
-  adopt(claim: Claim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+  adopt(claim: OwnClaim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
     const adoption = this.#adopt(claim, given, epoch, turn, terms)
     this.#adopting.add(adoption)
     const over = () => this.#adopting.delete(adoption)
@@ -90,7 +93,7 @@ export class Claims implements SeatSurroundings {
     return adoption
   }
 
-  async #adopt(claim: Claim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+  async #adopt(claim: OwnClaim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
     this.assertOpen()
     // The same text again has the same claim: it is held, being taken up or given on by now.
     if (this.#adopted.has(claim.id)) throw new OwnershipLostError(claim.resource, 'it has been adopted already')
@@ -99,7 +102,7 @@ export class Claims implements SeatSurroundings {
     const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from: given.token }
     let state: RenewState
     try {
-      state = await answered(this.batcher.renew(renewal), this.clock, this.backend)
+      state = await this.answers.inTime(this.batcher.renew(renewal))
       if (state.status === 'failed') throw state.error
     } catch (error) {
       this.#adopted.delete(claim.id)
@@ -111,7 +114,7 @@ export class Claims implements SeatSurroundings {
     const deadline = deadlineOf(sentAt, claim.ttlMs)
     if (state.status === 'revoked' || this.clock.now() >= deadline || this.#closing) {
       // It is ours by now, or nobody's, and nobody will use it.
-      this.withdraw(state.status === 'revoked' ? { ...claim, id: given.id } : claim)
+      this.withdraw(state.status === 'revoked' ? claim.as(given.id) : claim)
       this.assertOpen()
       throw new OwnershipLostError(claim.resource, 'it ended while it was being adopted')
     }
@@ -122,7 +125,7 @@ export class Claims implements SeatSurroundings {
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
     this.assertOpen()
-    const state = await answered(this.backend.revoke(resource, when), this.clock, this.backend)
+    const state = await this.answers.inTime(this.backend.revoke(resource, when))
     if (state === 'told' || state === 'freed') this.events.emit('revoked', resource, { when })
     return state
   }
@@ -131,7 +134,7 @@ export class Claims implements SeatSurroundings {
     this.assertOpen()
     const resources = this.backend.inspect(prefix)[Symbol.asyncIterator]()
     for (;;) {
-      const next = await answered(resources.next(), this.clock, this.backend)
+      const next = await this.answers.inTime(resources.next())
       if (next.done) return
       let wantsMore = false
       try {
@@ -149,16 +152,22 @@ export class Claims implements SeatSurroundings {
 
   /** Tells everybody first, then frees everything held and queued; a store that does not answer is not waited for long. */
   close(): Promise<void> {
-    return (this.#closing ??= this.#close())
+    if (this.#closing) return this.#closing
+    let closed!: (done: Promise<void>) => void
+    // Before anybody is told: whoever hears of it may ask for more, or close it, too.
+    this.#closing = new Promise((resolve) => (closed = resolve))
+    closed(this.#close())
+    return this.#closing
   }
 
   async #close(): Promise<void> {
     const holds = this.keeper.all()
     for (const hold of holds) hold.closing()
     for (const hold of holds) hold.seat?.cancel(new ManagerClosedError())
-    for (const loop of [...this.#loops.values()]) loop.outcome.cancel(new ManagerClosedError())
-    await answered(this.#freeAll(holds), this.clock, this.backend).catch(() => {})
+    for (const queue of this.#queues) for (const loop of queue.claims) loop.outcome.cancel(new ManagerClosedError())
+    await this.answers.inTime(this.#freeAll(holds)).catch(() => {})
     this.keeper.stop()
+    this.answers.stop()
     await this.backend.close()
   }
 
@@ -172,45 +181,42 @@ export class Claims implements SeatSurroundings {
   }
 
   #wake(wakeUp: WakeUp): void {
+    if (wakeUp.kind === 'look' && wakeUp.resource === undefined) {
+      for (const each of this.#queues) each.look()
+      return
+    }
+    const queue = this.#queues.get(wakeUp.resource!)
+    if (wakeUp.kind === 'look') return queue?.look()
+    const { claimId } = wakeUp
+    const loop = queue?.claim(claimId)
+    const hold = queue?.hold(claimId)
     switch (wakeUp.kind) {
-      case 'granted': {
-        const loop = this.#loops.get(wakeUp.claimId)
+      case 'granted':
         if (loop) loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting)
-        else if (!this.keeper.get(wakeUp.claimId)) this.#withdrawals.cameBack(wakeUp.claimId)
+        else if (!hold) this.#withdrawals.cameBack(claimId)
         break
-      }
       case 'revoked':
-        this.keeper.get(wakeUp.claimId)?.lose('it was revoked')
-        this.#loops.get(wakeUp.claimId)?.look()
+        hold?.lose('it was revoked')
+        loop?.look()
         break
       case 'contended':
         // It can overtake the grant's own reply.
-        this.#loops.get(wakeUp.claimId)?.outcome.contended()
-        this.keeper.get(wakeUp.claimId)?.seat?.contended()
-        break
-      case 'look':
-        if (wakeUp.resource !== undefined) this.#queues.get(wakeUp.resource)?.look()
-        else for (const loop of this.#loops.values()) loop.look()
+        loop?.outcome.contended()
+        hold?.seat?.contended()
     }
   }
 
   // What seats, claim loops and holds need from here.
 
-  newClaim({ resource, slots, request }: Seat): Claim {
+  newClaim({ resource, slots, request }: Seat): OwnClaim {
+    const { take, limit } = slots
     const { type, metadata } = request
-    return {
-      id: newId(),
-      resource,
-      take: slots.take,
-      limit: slots.limit,
-      ttlMs: Math.max(request.ttlMs, this.backend.traits.minTtlMs),
-      ...(type === undefined ? undefined : { type }),
-      ...(metadata === undefined ? undefined : { metadata }),
-    }
+    const ttlMs = Math.max(request.ttlMs, this.backend.traits.minTtlMs)
+    return new OwnClaim({ id: newId(), resource, take, limit, ttlMs, type, metadata })
   }
 
   pursues(loop: ClaimLoop): void {
-    this.#loops.set(loop.claim.id, loop)
+    this.#queueFor(loop.claim.resource).join(loop)
   }
 
   vacant(seat: Seat): void {
@@ -218,17 +224,15 @@ export class Claims implements SeatSurroundings {
     const at = queue ? queue.seats.indexOf(seat) : -1
     if (!queue || at < 0) return
     queue.seats.splice(at, 1)
-    this.#tidy(seat.resource, queue)
+    this.#tidy(queue)
   }
 
-  #tidy(resource: string, queue: LocalQueue): void {
-    if (queue.isEmpty) this.#queues.delete(resource)
+  #tidy(queue: LocalQueue): void {
+    if (queue.isEmpty) this.#queues.remove(queue)
   }
 
   queued(loop: ClaimLoop): void {
-    const queue = this.#queueFor(loop.claim.resource)
-    queue.join(loop)
-    queue.heard(this.clock.now())
+    this.#queues.get(loop.claim.resource)!.heard(this.clock.now())
   }
 
   asks({ claim }: ClaimLoop): void {
@@ -239,23 +243,17 @@ export class Claims implements SeatSurroundings {
     return this.#queues.get(loop.claim.resource)!.heartbeatAt(loop, this.backend.traits.heartbeatMs)
   }
 
-  another(loop: ClaimLoop): Claim {
-    const claim = { ...loop.claim, id: newId() }
-    this.#loops.delete(loop.claim.id)
-    this.#loops.set(claim.id, loop)
-    return claim
+  another({ claim }: ClaimLoop): OwnClaim {
+    return claim.as(newId())
   }
 
   done(loop: ClaimLoop): void {
-    const { id, resource } = loop.claim
-    this.#loops.delete(id)
-    const queue = this.#queues.get(resource)
-    if (!queue) return
+    const queue = this.#queues.get(loop.claim.resource)!
     queue.leave(loop)
-    this.#tidy(resource, queue)
+    this.#tidy(queue)
   }
 
-  withdraw(claim: Claim, ttlMs?: number): void {
+  withdraw(claim: OwnClaim, ttlMs?: number): void {
     this.#withdrawals.start(claim, ttlMs)
   }
 
@@ -263,8 +261,24 @@ export class Claims implements SeatSurroundings {
     this.events.emit('claim-failed', loop.claim.resource, { error })
   }
 
+  began(hold: Hold): void {
+    this.#queueFor(hold.key).holds.push(hold)
+    this.keeper.add(hold)
+  }
+
   ended(hold: Hold): void {
-    this.#onEnded(hold)
+    this.keeper.remove(hold)
+    const queue = this.#queues.get(hold.key)
+    if (queue) {
+      queue.holds.splice(queue.holds.indexOf(hold), 1)
+      this.#tidy(queue)
+    }
+    if (hold.isLost) this.#onLost(hold)
+  }
+
+  /** What this process holds of a resource, in the order of its acquisition. */
+  holdsOn(resource: string): readonly Hold[] {
+    return this.#queues.get(resource)?.holds ?? []
   }
 }
 

@@ -14,14 +14,15 @@
  * A hold that is released while others of this process wait can be handed over to the next of them, in memory: then the claim
  * goes on, with another hold.
  */
-import { answered } from './answer.js'
-import { EXACT_WITHIN_MS, type Backend, type Claim } from './backend.js'
-import type { Batcher } from './batcher.js'
+import type { Answers } from './answer.js'
+import { EXACT_WITHIN_MS, type Backend } from './backend.js'
+import type { Batcher, OwnClaim } from './batcher.js'
 import type { Clock } from './clock.js'
 import { deadlineOf } from './deadline.js'
 import { LockNotHeldError, ManagerClosedError, OwnershipLostError, type HoldfastError } from './errors.js'
 import type { Events } from './events.js'
 import type { Keeper } from './keeper.js'
+import type { Linked } from './line.js'
 
 export interface HoldTerms {
   readonly autoRenew: boolean
@@ -34,17 +35,22 @@ export interface HoldTerms {
 /** What a hold needs from the process around it. */
 export interface HoldSurroundings {
   readonly backend: Backend
+  readonly answers: Answers
   readonly batcher: Batcher
   readonly clock: Clock
   readonly events: Events
   readonly keeper: Keeper
-  withdraw(claim: Claim, ttlMs?: number): void
+  withdraw(claim: OwnClaim, ttlMs?: number): void
+  began(hold: Hold): void
   ended(hold: Hold): void
 }
 
 /** Whose hold it is: where others may wait for it. */
 export interface HoldSeat {
-  handOver(hold: Hold, now: number): boolean
+  /** Whether anybody waits there. */
+  readonly hasLine: boolean
+  /** Gives it to the next in line, if that may be; the result tells that one of it. */
+  handOver(hold: Hold, now: number): (() => void) | undefined
   /** So many wait for it elsewhere. */
   waiting(others: number): void
   contended(): void
@@ -62,8 +68,12 @@ export function fenceOf(epoch: bigint, turn = 0): bigint {
   return epoch * BigInt(TURNS) + BigInt(turn)
 }
 
-export class Hold {
-  readonly claim: Claim
+export class Hold implements Linked<Hold> {
+  ahead: Hold | undefined
+  behind: Hold | undefined
+  /** Who works under it. */
+  holder: object | undefined
+  readonly claim: OwnClaim
   readonly epoch: bigint
   readonly turn: number
   readonly acquiredAt: number
@@ -85,7 +95,7 @@ export class Hold {
   #onEnd: Set<(reason: HoldfastError) => void> | undefined
 
   constructor(
-    claim: Claim,
+    claim: OwnClaim,
     { epoch, deadline, turn, now }: { readonly epoch: bigint; readonly deadline: number; readonly turn: number; readonly now: number },
     options: HoldTerms,
     around: HoldSurroundings,
@@ -101,7 +111,7 @@ export class Hold {
     this.#ttlMs = claim.ttlMs
     this.#deadline = deadline
     this.#renewAt = options.autoRenew ? this.#heardAt + this.renewEveryMs : Infinity
-    around.keeper.add(this)
+    around.began(this)
   }
 
   get fence(): bigint {
@@ -203,7 +213,6 @@ export class Hold {
 
   #end(state: 'released' | 'lost' | 'transferred'): void {
     this.#state = state
-    this.#around.keeper.remove(this)
     this.#around.ended(this)
   }
 
@@ -220,9 +229,12 @@ export class Hold {
   #handOver(): boolean {
     if (this.#state !== 'held' || !this.seat) return false
     const now = this.#around.clock.now()
-    if (now >= this.endsAt || !this.seat.handOver(this, now)) return false
+    const tellNext = now < this.endsAt ? this.seat.handOver(this, now) : undefined
+    if (!tellNext) return false
+    // It is over before the next hears of it: at no moment can anybody find two who hold.
     this.#end('released')
     this.#emitReleased()
+    tellNext()
     return true
   }
 
@@ -232,7 +244,9 @@ export class Hold {
     const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1, now }, options, this.#around, this.seat)
     successor.awaitsRenewal = this.awaitsRenewal
     // Else each of a quick succession of holds would ask as if no answer were on its way.
-    if (turn > 0) successor.#renewAt = this.#renewAt
+    if (turn > 0 || this.awaitsRenewal) {
+      successor.#renewAt = Math.min(this.#renewAt, successor.acquiredAt + successor.renewEveryMs)
+    }
     return successor
   }
 
@@ -249,9 +263,9 @@ export class Hold {
   }
 
   async #release(isRetry: boolean): Promise<boolean> {
-    const { backend, batcher, clock, keeper } = this.#around
+    const { answers, batcher, keeper } = this.#around
     try {
-      const state = await answered(batcher.release(this.claim), clock, backend)
+      const state = await answers.inTime(batcher.release(this.claim))
       this.#releasing = undefined
       if (state.status === 'failed') throw state.error
       // It was certainly ours when a release was first sent; one that failed may have released it.
@@ -286,7 +300,7 @@ export class Hold {
   /** Sets what is left, and the TTL of later renewals. */
   async extend(wantedMs: number): Promise<void> {
     this.assertHeld()
-    const { backend, batcher, clock } = this.#around
+    const { answers, backend, batcher, clock } = this.#around
     const ttlMs = Math.max(wantedMs, backend.traits.minTtlMs)
     // One after the other, so that the store's word and ours are about the same extension.
     const extending = (this.#extending ?? Promise.resolve()).then(async () => {
@@ -302,7 +316,7 @@ export class Hold {
       this.renewAgainAt(sentAt + this.renewEveryMs)
       this.#around.keeper.schedule(this.dueAt())
       const renewal = { claim: this.claim, ttlMs, exact: true }
-      const state = await answered(batcher.renew(renewal), clock, backend)
+      const state = await answers.inTime(batcher.renew(renewal))
       if (state.status === 'failed') throw state.error
       if (state.status === 'revoked') this.lose('it was revoked')
       if (state.status === 'lost') this.lose('it expired or was taken away')
@@ -342,18 +356,30 @@ export class Hold {
     if (this.#options.autoRenew) this.#renewAt = Math.min(this.#renewAt, at)
   }
 
-  renewed(sentAt: number, terms: number, waiting: number): void {
-    this.seat?.waiting(waiting)
+  renewed(sentAt: number, terms: number, waiting: number | undefined): void {
+    if (waiting !== undefined) this.seat?.waiting(waiting)
     if (terms !== this.#terms) return
     this.#deadline = Math.max(this.#deadline, deadlineOf(sentAt, this.#ttlMs))
     if (this.#options.autoRenew) this.#renewAt = sentAt + this.renewEveryMs
     this.#around.keeper.schedule(this.dueAt())
   }
 
+  /** It is one of a row that is handed over in memory: then it has to be known whether others wait elsewhere. */
+  get isPassedOn(): boolean {
+    return this.turn > 0 && this.seat !== undefined && this.seat.hasLine
+  }
+
+  /** Somebody has come to wait for it here. */
+  waitedFor(): void {
+    if (!this.isPassedOn) return
+    this.renewAgainAt(this.#heardAt + LOOK_EVERY_MS)
+    this.#around.keeper.schedule(this.dueAt())
+  }
+
   get renewEveryMs(): number {
     const { renewEveryMs } = this.#options
     const everyMs = renewEveryMs !== undefined && renewEveryMs < this.#ttlMs ? renewEveryMs : this.#ttlMs / 3
-    return this.turn > 0 && this.seat ? Math.min(everyMs, LOOK_EVERY_MS) : everyMs
+    return this.isPassedOn ? Math.min(everyMs, LOOK_EVERY_MS) : everyMs
   }
 
   #heldMs(): number {

@@ -5,11 +5,12 @@
  */
 import { asHoldfastError, noAnswer } from './answer.js'
 import type { Backend, RenewState } from './backend.js'
-import type { Batcher } from './batcher.js'
+import type { Batcher, OwnClaim } from './batcher.js'
 import type { Clock, Timer } from './clock.js'
 import type { HoldfastError } from './errors.js'
 import type { Events } from './events.js'
 import type { Hold } from './hold.js'
+import { Line } from './line.js'
 
 const MAX_BATCH = 1_000
 const MIN_RETRY_MS = 20
@@ -19,33 +20,32 @@ export class Keeper {
   readonly #batcher: Batcher
   readonly #clock: Clock
   readonly #events: Events
-  readonly #holds = new Map<string, Hold>()
+  /** The hold that has the claim now. */
+  readonly #holdOf: (claim: OwnClaim) => Hold | undefined
+  readonly #holds = new Line<Hold>()
   #timer: Timer | undefined
   #timerAt = Infinity
 
-  constructor(backend: Backend, batcher: Batcher, clock: Clock, events: Events) {
+  constructor(backend: Backend, batcher: Batcher, clock: Clock, events: Events, holdOf: (claim: OwnClaim) => Hold | undefined) {
     this.#backend = backend
+    this.#holdOf = holdOf
     this.#batcher = batcher
     this.#clock = clock
     this.#events = events
   }
 
-  get(claimId: string): Hold | undefined {
-    return this.#holds.get(claimId)
-  }
-
   all(): readonly Hold[] {
-    return [...this.#holds.values()]
+    return [...this.#holds]
   }
 
   add(hold: Hold): void {
-    this.#holds.set(hold.claim.id, hold)
+    this.#holds.join(hold)
     this.schedule(hold.dueAt())
   }
 
   /** The timer is left alone: it finds out by itself that there is less to do. */
   remove(hold: Hold): void {
-    if (this.#holds.get(hold.claim.id) === hold) this.#holds.delete(hold.claim.id)
+    this.#holds.leave(hold)
   }
 
   /** Makes sure that the keeper looks at `at`. */
@@ -65,34 +65,43 @@ export class Keeper {
     this.#timerAt = Infinity
     const now = this.#clock.now()
     const due: Hold[] = []
+    const over: Hold[] = []
     let next = Infinity
-    for (const hold of this.#holds.values()) {
-      hold.look()
-      if (hold.isKept && hold.isDue(now)) {
-        if (hold.awaitsRenewal) this.#failed(hold, now, noAnswer(this.#backend, Math.round(hold.renewEveryMs)))
-        hold.renewalSent(now)
+    // Nobody is told of anything yet: whoever is may release others, and those would not be found any more.
+    for (let hold = this.#holds.first; hold; hold = hold.behind) {
+      if (hold.endsAt <= now) {
+        over.push(hold)
+      } else if (hold.isKept && hold.isDue(now)) {
         due.push(hold)
+        next = Math.min(next, now + hold.renewEveryMs, hold.endsAt)
+      } else {
+        next = Math.min(next, hold.dueAt())
       }
-      next = Math.min(next, hold.dueAt())
     }
     if (next < Infinity) this.schedule(next)
     for (let i = 0; i < due.length; i += MAX_BATCH) this.#renew(due.slice(i, i + MAX_BATCH), now)
+    for (const hold of over) hold.look()
   }
 
   #renew(holds: readonly Hold[], sentAt: number): void {
-    const renewals = holds.map((hold) => ({ claim: hold.claim, ttlMs: hold.ttlMs, exact: false }))
-    const terms = holds.map((hold) => hold.terms)
-    const answer = (stateOf: (i: number) => RenewState) => {
-      // By now another hold may have the claim.
-      renewals.forEach(({ claim }, i) => this.#renewed(this.#holds.get(claim.id), stateOf(i), sentAt, terms[i]!))
+    for (const hold of holds) {
+      if (hold.awaitsRenewal) this.#failed(hold, sentAt, noAnswer(this.#backend, Math.round(hold.renewEveryMs)))
+      hold.renewalSent(sentAt)
     }
+    const terms = holds.map((hold) => hold.terms)
+    const renewals = holds.map(({ claim, ttlMs, isPassedOn }) => ({ claim, ttlMs, exact: false, counting: isPassedOn }))
     this.#batcher.renewAll(renewals).then(
-      (states) => answer((i) => states[i]!),
+      (states) => holds.forEach((hold, i) => this.#renewed(this.#current(hold), states[i]!, sentAt, terms[i]!)),
       (error: unknown) => {
         const failed = { status: 'failed', error: asHoldfastError(error, this.#backend) } as const
-        answer(() => failed)
+        holds.forEach((hold, i) => this.#renewed(this.#current(hold), failed, sentAt, terms[i]!))
       },
     )
+  }
+
+  /** By now another hold may have its claim. */
+  #current(hold: Hold): Hold | undefined {
+    return hold.isKept ? hold : this.#holdOf(hold.claim)
   }
 
   #renewed(hold: Hold | undefined, state: RenewState, sentAt: number, terms: number): void {

@@ -56,11 +56,10 @@ export class Line<T extends Linked<T>> {
     }
   }
 
-  *[Symbol.iterator](): Generator<T> {
-    for (let one = this.#first; one; ) {
-      const { behind } = one
-      yield one
-      one = behind
-    }
+  /** Those who are in it now, whoever joins or leaves meanwhile. */
+  [Symbol.iterator](): Iterator<T> {
+    const all: T[] = []
+    for (let one = this.#first; one; one = one.behind) all.push(one)
+    return all.values()
   }
 }

@@ -17,7 +17,7 @@
  * The turn also ends when the fences of the claim's epoch are used up, or its TTL has run down. If nobody else waits, the fresh
  * claim holds at once.
  */
-import type { Blocker, Claim } from './backend.js'
+import type { Blocker } from './backend.js'
 import type { Breather } from './breather.js'
 import type { Clock } from './clock.js'
 import { ClaimLoop, type Grant, type Outcome, type Surroundings } from './claim-loop.js'
@@ -26,6 +26,7 @@ import type { Events } from './events.js'
 import { Hold, TURNS, type HoldSurroundings } from './hold.js'
 import { Line } from './line.js'
 import type { ClaimRequest, Waiter } from './waiter.js'
+import type { OwnClaim } from './batcher.js'
 
 export interface Slots {
   readonly take: number
@@ -38,7 +39,7 @@ export interface SeatSurroundings extends Surroundings, HoldSurroundings {
   readonly clock: Clock
   readonly events: Events
   readonly breather: Breather
-  newClaim(seat: Seat): Claim
+  newClaim(seat: Seat): OwnClaim
   /** A claim of the seat's is on its way. */
   pursues(loop: ClaimLoop): void
   vacant(seat: Seat): void
@@ -83,13 +84,17 @@ export class Seat implements Outcome {
     )
   }
 
+  get hasLine(): boolean {
+    return this.#line.first !== undefined
+  }
+
   join(waiter: Waiter): void {
     this.#line.join(waiter)
     if (!this.#loop && !this.#hold) return this.#ask()
-    if (this.#around.events.hears('waiting')) {
-      const blocker = this.#blocker(waiter)
-      if (blocker) this.#around.events.emit('waiting', this.resource, { blocker })
-    }
+    if (this.#line.size === 1) this.#hold?.waitedFor()
+    if (!this.#around.events.hears('waiting')) return
+    const blocker = this.#blocker(this.#line.size - 1)
+    if (blocker) waiter.waits(blocker)
   }
 
   leave(waiter: Waiter): void {
@@ -100,22 +105,22 @@ export class Seat implements Outcome {
     this.#around.vacant(this)
   }
 
-  /** Sends everybody away. */
+  /** Sends everybody away, whoever else leaves because of that. */
   cancel(reason: unknown): void {
-    for (const waiter of this.#line) waiter.cancel(reason)
+    for (const waiter of this.#line.leaving()) waiter.cancel(reason)
   }
 
   verdict(waiter: Waiter, waitedMs: number): Blocker | HoldfastError {
     const verdict = this.#loop?.verdict(waitedMs)
-    return verdict instanceof Error ? verdict : this.#blocker(waiter)!
+    return verdict instanceof Error ? verdict : this.#blocker(this.#line.before(waiter))!
   }
 
-  /** What is in the way of somebody in line. */
-  #blocker(waiter: Waiter): Blocker | undefined {
+  /** What is in the way of somebody in line with so many before it here. */
+  #blocker(before: number): Blocker | undefined {
     const elsewhere = this.#hold ? this.#ownBlocker(this.#hold) : this.#loop?.blocker
     if (!elsewhere) return undefined
     const { holder, ahead, waiting } = elsewhere
-    return { holder, ahead: ahead + this.#line.before(waiter), waiting: waiting + this.#line.size - 1 }
+    return { holder, ahead: ahead + before, waiting: waiting + this.#line.size - 1 }
   }
 
   #ownBlocker({ epoch, acquiredAt, endsAt }: Hold): Blocker {
@@ -133,12 +138,12 @@ export class Seat implements Outcome {
     return { holder, ahead: 0, waiting: this.#othersWaiting }
   }
 
-  #ask(): void {
+  #ask(known?: Blocker): void {
     this.#contendedAt = Infinity
     this.#othersWaiting = 0
     const { waitMs, retryMs } = this.request
     const pursuit = { ifBusy: waitMs === 0 ? 'leave' : 'queue', retryMs } as const
-    this.#loop = new ClaimLoop(this.#around.newClaim(this), pursuit, this.#around, this)
+    this.#loop = new ClaimLoop(this.#around.newClaim(this), pursuit, this.#around, this, known)
     this.#around.pursues(this.#loop)
     this.#loop.start()
   }
@@ -149,9 +154,12 @@ export class Seat implements Outcome {
     this.#loop = undefined
     const waiter = this.#line.first!
     this.#line.leave(waiter)
+    // If others were known to wait before the grant was, it is one of those who were in line then.
+    this.#passLeft--
     this.waiting(waiting)
     this.#hold = new Hold(claim, { epoch, deadline, turn: 0, now: this.#around.clock.now() }, waiter.request, this.#around, this)
     waiter.held(this.#hold)
+    this.queued()
   }
 
   refused(blocker: Blocker): void {
@@ -167,10 +175,12 @@ export class Seat implements Outcome {
     for (const waiter of waiters) waiter.failed(error)
   }
 
+  /** Those in line have to wait, and it is known for what. */
   queued(): void {
-    const { events } = this.#around
-    if (!events.hears('waiting')) return
-    for (const waiter of this.#line) events.emit('waiting', this.resource, { blocker: this.#blocker(waiter)! })
+    if (!this.#around.events.hears('waiting')) return
+    const blockers = [...this.#line].map((waiter, before) => [waiter, this.#blocker(before)!] as const)
+    // Whoever hears of it may send some of them away.
+    for (const [waiter, blocker] of blockers) if (this.#line.has(waiter)) waiter.waits(blocker)
   }
 
   // What becomes of the hold.
@@ -187,18 +197,17 @@ export class Seat implements Outcome {
     this.#passLeft = this.#line.size
   }
 
-  /** Lets the next in line have it, if there is one and it may; whether it does. */
-  handOver(hold: Hold, now: number): boolean {
+  /** Lets the next in line have it, if there is one and it may. */
+  handOver(hold: Hold, now: number): (() => void) | undefined {
     const next = this.#line.first
-    if (!next || hold !== this.#hold || !this.#mayGoOn(hold, now)) return false
+    if (!next || hold !== this.#hold || !this.#mayGoOn(hold, now)) return undefined
     this.#line.leave(next)
     this.#passLeft--
     // From here on it is granted, though it may be told a little later.
     next.stop()
     const successor = hold.passOn(next.request, now)
     this.#hold = successor
-    this.#around.breather.run(now, () => next.held(successor))
-    return true
+    return () => this.#around.breather.run(now, () => next.held(successor))
   }
 
   #mayGoOn(hold: Hold, now: number): boolean {
@@ -213,7 +222,9 @@ export class Seat implements Outcome {
   ended(hold: Hold): void {
     if (hold !== this.#hold) return
     this.#hold = undefined
-    if (this.#line.first) this.#ask()
+    const others = this.#othersWaiting
+    // Those in line know what they wait for: until the store answers, that others are first.
+    if (this.#line.first) this.#ask({ holder: undefined, ahead: others, waiting: others })
     else this.#around.vacant(this)
   }
 }

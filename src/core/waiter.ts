@@ -45,6 +45,7 @@ export class Waiter implements Linked<Waiter> {
   readonly #resolve: (result: Hold | Refusal) => void
   readonly #reject: (reason: unknown) => void
   readonly #askedAt: number
+  #isWaiting = false
   #timer: Timer | undefined
   #ignoreSignal: (() => void) | undefined
 
@@ -70,6 +71,13 @@ export class Waiter implements Linked<Waiter> {
   stop(): void {
     this.#timer?.cancel()
     this.#ignoreSignal?.()
+  }
+
+  /** It has to wait; said once, however many turns that takes. */
+  waits(blocker: Blocker): void {
+    if (this.#isWaiting) return
+    this.#isWaiting = true
+    this.#around.events.emit('waiting', this.#place.resource, { blocker })
   }
 
   held(hold: Hold): void {

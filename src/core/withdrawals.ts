@@ -7,8 +7,8 @@
  * unknown claim may be one that was given away, and is somebody else's by now.
  */
 import { asHoldfastError } from './answer.js'
-import type { Backend, Claim } from './backend.js'
-import type { Batcher } from './batcher.js'
+import type { Backend } from './backend.js'
+import type { Batcher, OwnClaim } from './batcher.js'
 import type { Clock } from './clock.js'
 import { BackendError, type HoldfastError } from './errors.js'
 import type { Events } from './events.js'
@@ -25,7 +25,7 @@ export class Withdrawals {
   readonly #events: Events
   readonly #pending = new Set<Promise<void>>()
   /** In the order of time. */
-  readonly #remembered = new Map<string, { readonly claim: Claim; readonly until: number }>()
+  readonly #remembered = new Map<string, { readonly claim: OwnClaim; readonly until: number }>()
   #closed = false
 
   constructor(backend: Backend, batcher: Batcher, clock: Clock, events: Events) {
@@ -36,7 +36,7 @@ export class Withdrawals {
   }
 
   /** `ttlMs`: how long the claim could be in the way, if it was extended. */
-  start(claim: Claim, ttlMs = claim.ttlMs): void {
+  start(claim: OwnClaim, ttlMs = claim.ttlMs): void {
     this.#remember(claim)
     const withdrawal = this.#run(claim, ttlMs).finally(() => this.#pending.delete(withdrawal))
     this.#pending.add(withdrawal)
@@ -54,7 +54,7 @@ export class Withdrawals {
     await Promise.all(this.#pending)
   }
 
-  #remember(claim: Claim): void {
+  #remember(claim: OwnClaim): void {
     const now = this.#clock.now()
     this.#remembered.delete(claim.id)
     this.#remembered.set(claim.id, { claim, until: now + REMEMBERED_MS })
@@ -64,7 +64,7 @@ export class Withdrawals {
     }
   }
 
-  async #run(claim: Claim, ttlMs: number): Promise<void> {
+  async #run(claim: OwnClaim, ttlMs: number): Promise<void> {
     const until = this.#clock.now() + ttlMs
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2)) {
       const error = await this.#release(claim)
@@ -77,7 +77,7 @@ export class Withdrawals {
   }
 
   /** However long it takes: sending it again would only pile up requests behind the one that hangs. */
-  async #release(claim: Claim): Promise<HoldfastError | undefined> {
+  async #release(claim: OwnClaim): Promise<HoldfastError | undefined> {
     try {
       const state = await this.#batcher.release(claim)
       return state.status === 'failed' ? state.error : undefined

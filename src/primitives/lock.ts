@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto'
 import { onAbort, truthfulController } from '../core/abort.js'
+import { OwnClaim } from '../core/batcher.js'
 import type { Claims } from '../core/claims.js'
 import { ConfigurationError, type HoldfastError } from '../core/errors.js'
 import { TURNS, type Hold, type HoldTerms } from '../core/hold.js'
@@ -218,15 +219,7 @@ export async function adoptLock(claims: Claims, transfer: string): Promise<HeldL
   // A new holder has an id of its own. It is made from the token, so that one who asks again after a lost reply is the same.
   const id = createHash('sha256').update(`${token}\n${claims.owner}`).digest('hex').slice(0, 32)
   const terms = { autoRenew, renewEveryMs, maxHoldMs }
-  const claim = {
-    id,
-    resource: key,
-    take: 1,
-    limit: 1,
-    ttlMs,
-    ...(type === undefined ? undefined : { type }),
-    ...(metadata === undefined ? undefined : { metadata }),
-  }
+  const claim = new OwnClaim({ id, resource: key, ...ONE_OF_ONE, ttlMs, type, metadata })
   return new HeldLock(claims, await claims.adopt(claim, { id: claimId, token }, epoch, turn, terms), terms)
 }
 

@@ -140,7 +140,7 @@ export class Process {
   }
 
   async renew(claim: Claim, ttlMs: number, exact = false): Promise<RenewState> {
-    return only(await this.backend.renew([{ claim, ttlMs, exact }]))
+    return only(await this.backend.renew([{ claim, ttlMs, exact, counting: true }]))
   }
 
   /** Takes over, as `claim`, what another process holds as `given`. */

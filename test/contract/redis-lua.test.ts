@@ -49,11 +49,11 @@ async function run(source: string, args: readonly (string | number)[], call: Cal
 }
 
 const claim = async (claimId: string, how: 'queue' | 'hearing' | 'leave' = 'queue', { ttl = 5_000, place = '', about = '', ...call }: Call & { ttl?: number; place?: string; about?: string } = {}) =>
-  (await run(lua.claim, [how, claimId, ttl, place, about], call))[0]!
+  (await run(lua.claim, [how, place + about === '' ? `${claimId} ${ttl}` : `${claimId} ${ttl} ${place} ${about}`], call))[0]!
 const renew = async (claimId: string, ttl: number, { shortenUntil = '', from = '', ...call }: Call & { shortenUntil?: string; from?: string } = {}) =>
   (await run(lua.renew, [claimId, ttl, shortenUntil, '', from], call))[0]!
 const release = async (claimId: string, { ttl = 5_000, ...call }: Call & { ttl?: number } = {}) =>
-  (await run(lua.release, [claimId, ttl, ''], call))[0]!
+  (await run(lua.release, [`${claimId} ${ttl}`], call))[0]!
 
 interface Listening {
   readonly told: string[]
@@ -68,6 +68,45 @@ async function listening(owner: string): Promise<Listening> {
   await subscriber.subscribe(keys.wake + owner)
   return { told, stop: async () => void (await subscriber.quit()) }
 }
+
+/** What renewals by the locks' own keys say: held, revoked or not ours. */
+const keep = async (items: readonly { claimId: string; ttl?: number; resource?: string }[], owner = 'me') => {
+  const locks = items.map(({ resource = 'k' }) => keys.lockOf(resource))
+  const ids = items.map(({ claimId }) => claimId).join('')
+  const ttls = items.map(({ ttl = 5_000 }) => ttl)
+  const [, , states] = (await client.eval(lua.keep, locks.length, ...locks, owner, '', ids, ...ttls)) as [number, string, string]
+  return states
+}
+
+describe('keeping', () => {
+  it('renews what is ours, and says of each what it is', async () => {
+    await claim(A, 'queue', { ttl: 1_000 })
+    await claim(B, 'queue', { resources: ['other'], owner: 'somebody' })
+    await client.set('t:lock:revoked', `~${C}.1.me`)
+    await client.rpush('t:lock:bad', 'x')
+    const items = [
+      { claimId: A, ttl: 60_000 },
+      { claimId: B, resource: 'other' },
+      { claimId: C, resource: 'revoked' },
+      { claimId: C, resource: 'bad' },
+      { claimId: C, resource: 'gone' },
+    ]
+    expect(await keep(items)).toBe('10200')
+    expect(await client.pttl(lock)).toBeGreaterThan(50_000)
+    expect(await client.pttl('t:lock:other')).toBeLessThanOrEqual(5_000)
+  })
+
+  it('never shortens', async () => {
+    await claim(A, 'queue', { ttl: 60_000 })
+    expect(await keep([{ claimId: A, ttl: 1_000 }])).toBe('1')
+    expect(await client.pttl(lock)).toBeGreaterThan(50_000)
+  })
+
+  it('takes no owner for another whose name ends alike', async () => {
+    await claim(A, 'queue', { owner: 'x.me', ttl: 1_000 })
+    expect(await keep([{ claimId: A }], 'me')).toBe('0')
+  })
+})
 
 describe('slots and tags', () => {
   it('are those of the cluster specification', () => {
@@ -205,7 +244,7 @@ describe('claim.lua', () => {
 
   it('one bad item leaves its neighbours alone, before it and behind it', async () => {
     await client.rpush('t:lock:bad', 'x')
-    const args = [A, B, C].flatMap((claimId) => [claimId, 5_000, '', ''])
+    const args = [A, B, C].map((claimId) => `${claimId} 5000`)
     const items = await run(lua.claim, ['queue', ...args], { resources: ['one', 'bad', 'two'] })
     expect(items.map(([code]) => code)).toEqual([1, -1, 1])
     expect(items[1]![1]).toMatch(/WRONGTYPE/)
@@ -233,7 +272,7 @@ describe('release.lua', () => {
     await claim(A, 'queue', { about: '["x",null]' })
     expect(await release(B)).toEqual([0])
     expect(await client.get(lock)).toContain(A)
-    expect((await run(lua.release, [A, 5_000, '["x",null]']))[0]).toEqual([1])
+    expect((await run(lua.release, [`${A} 5000 ["x",null]`]))[0]).toEqual([1])
     expect(await client.keys('*')).toEqual([fence])
     expect(await release(A)).toEqual([0])
   })

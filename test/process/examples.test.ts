@@ -21,6 +21,7 @@ const EXAMPLES: Record<string, readonly string[]> = {
     'the report is from: quick',
     'released: slow false, quick true',
   ],
+  'hot-key': ['balance: 10000', 'fences only grow: true', '10,000 holders in N ms'],
   reentrancy: ['charged 5', 'charged 3', 'the same hold, the same fence: true', 'LockAlreadyHeldError', 'tryLock: null'],
   'hand-over-to-another-process': [
     'giver holds upload:9, fence …0',

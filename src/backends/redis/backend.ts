@@ -24,6 +24,7 @@ import * as lua from './lua.js'
 import { aboutOf, codeOf, epochOf, failure, parseHolder, parseWaiter, type Item } from './replies.js'
 import { Script, type Reply } from './script.js'
 import { ServerClocks } from './server-clocks.js'
+import { readTaken, ShortPath } from './short-path.js'
 import { WakeUps } from './wake-ups.js'
 
 export interface RedisOptions {
@@ -37,6 +38,9 @@ const scripts = {
   release: new Script(lua.release),
   revoke: new Script(lua.revoke),
   inspect: new Script(lua.inspect),
+  keep: new Script(lua.keep),
+  take: new Script(lua.take),
+  drop: new Script(lua.drop),
   lone: new Script(lua.lone),
 }
 
@@ -54,6 +58,7 @@ export class RedisBackend implements Backend {
   readonly #scope: Scope
   readonly #options: RedisOptions
   readonly #keys: Keys
+  readonly #shortPath: ShortPath
   readonly #serverClocks = new ServerClocks()
   readonly #wakeUps: WakeUps
   /** By slot: who answered last. */
@@ -71,6 +76,7 @@ export class RedisBackend implements Backend {
     this.#scope = scope
     this.#options = options
     this.#keys = new Keys(scope.prefix, client.isCluster)
+    this.#shortPath = new ShortPath(this.#keys, scope.clock)
     this.#wakeUps = new WakeUps(client, scope, this.#keys, this.#serverClocks, {
       // The grant was written by another connection: WAIT has to follow a write of our own.
       grantsCount: options.waitReplicas === undefined,
@@ -113,7 +119,7 @@ export class RedisBackend implements Backend {
 
   claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const how = ifBusy === 'queue' ? 'hearing' : 'leave'
-    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#claim(slot, some, how))
+    if (claims.every(isLock)) return this.#perSlot(claims, resourceOf, (slot, some) => this.#take(slot, some, how))
     return this.#onlyLocks(claims, ifBusy)
   }
 
@@ -127,17 +133,17 @@ export class RedisBackend implements Backend {
   }
 
   release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
-    return this.#perSlot(claims, resourceOf, (slot, some) => this.#release(slot, some))
+    return this.#perSlot(claims, resourceOf, (slot, some) => this.#drop(slot, some))
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
     const slot = this.#keys.slotOf(resource)
-    const [, , [held]] = await this.#run(scripts.inspect, 1, this.#words(slot, [{ resource }]))
+    const [, , [held]] = await this.#run(scripts.inspect, keysFor([resource]), this.#words(slot, [{ resource }]))
     throwIfFailed(held!)
     let [seen] = held as [string]
     if (seen === '') return 'free'
     for (;;) {
-      const [, , [item]] = await this.#run(scripts.revoke, 1, [...this.#words(slot, [{ resource }]), when, seen])
+      const [, , [item]] = await this.#run(scripts.revoke, keysFor([resource]), [...this.#words(slot, [{ resource }]), when, seen])
       throwIfFailed(item!)
       const [state, current] = item as readonly unknown[] as [RevokeState | 'changed', string]
       if (state !== 'changed') return state
@@ -209,15 +215,39 @@ export class RedisBackend implements Backend {
     return states
   }
 
+  /** Takes what is free; the rest is claimed. */
+  async #take(slot: number, claims: readonly Claim[], ifBusy: 'hearing' | 'leave'): Promise<readonly ClaimState[]> {
+    if (this.#options.waitReplicas || !this.#shortPath.isFor(claims)) return this.#claim(slot, claims, ifBusy)
+    const { owner, clock } = this.#scope
+    const words = this.#shortPath.wordsToTake(claims, slot, owner, this.#highestEpochOf(slot), this.#client.isCluster)
+    const sentAt = clock.now()
+    const [, , [reply]] = await this.#run(scripts.take, 1 + 2 * claims.length, words)
+    const taken = readTaken(String(reply))
+    if (!taken) return this.#claim(slot, claims, ifBusy)
+    const { epoch, states, node } = taken
+    this.#note(slot, node, sentAt, Number(epoch / 1_000n))
+    const held = (i: number) => this.#taken(epoch + BigInt(i), slot, node)
+    if (!states.includes('0')) return claims.map((_, i) => held(i))
+    const left = claims.filter((_, i) => states[i] === '0')
+    for (const claim of left) this.#shortPath.foundBusy(claim)
+    const rest = (await this.#claim(slot, left, ifBusy)).values()
+    return claims.map((_, i) => (states[i] === '1' ? held(i) : rest.next().value!))
+  }
+
+  #taken(epoch: bigint, slot: number, node: string): ClaimState {
+    this.#noteEpoch(slot, epoch)
+    this.#wakeUps.openSoon(node)
+    return { status: 'held', epoch, waiting: 0 }
+  }
+
   async #claim(slot: number, claims: readonly Claim[], ifBusy: 'hearing' | 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const words = this.#words(slot, claims)
     words.push(ifBusy)
-    for (const claim of claims) words.push(claim.id, String(claim.ttlMs), claim.place ?? '', aboutOf(claim))
+    for (const claim of claims) words.push(wordOf(claim, claim.place ?? ''))
     const sentAt = this.#scope.clock.now()
     const disconnects = this.#disconnects
-    const [serverMs, node, items] = await this.#run(scripts.claim, claims.length, words)
-    // One that is alone and free has the server's time for an epoch.
-    this.#note(slot, node, sentAt, Number.isNaN(serverMs) ? Math.floor(Number(items[0]) / 1_000) : serverMs)
+    const [serverMs, node, items] = await this.#run(scripts.claim, keysFor(claims), words)
+    this.#note(slot, node, sentAt, serverMs)
     const states = items.map((item, i) => this.#claimState(item, claims[i]!, slot, node, serverMs))
     if (ifBusy === 'hearing' && states.some(isRefused)) return this.#queue(slot, node, claims, states)
     return this.#options.waitReplicas && states.some(({ status }) => status === 'held') ? this.#replicated(states, disconnects) : states
@@ -234,7 +264,30 @@ export class RedisBackend implements Backend {
     return states.map((state) => (isRefused(state) ? queued.next().value! : state))
   }
 
-  async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+  async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly (RenewState | Failed)[]> {
+    const plain = renewals.filter(isPlain)
+    if (plain.length === renewals.length) return this.#keep(slot, renewals)
+    if (plain.length === 0) return this.#renewInFull(slot, renewals)
+    const others = renewals.filter((renewal) => !isPlain(renewal))
+    const [kept, rest] = (await Promise.all([this.#keep(slot, plain), this.#renewInFull(slot, others)])).map((states) => states.values())
+    return renewals.map((renewal) => (isPlain(renewal) ? kept : rest)!.next().value!)
+  }
+
+  /** Most are about nothing but the lock's own key. */
+  async #keep(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+    const words = renewals.map(({ claim }) => this.#keys.lockOf(claim.resource))
+    const ids = renewals.map(({ claim }) => claim.id)
+    words.push(this.#scope.owner, this.#client.isCluster ? '@' : '', ids.join(''))
+    const [{ ttlMs }] = renewals as [Renewal]
+    if (renewals.every((renewal) => renewal.ttlMs === ttlMs)) words.push(String(ttlMs))
+    else for (const renewal of renewals) words.push(String(renewal.ttlMs))
+    const sentAt = this.#scope.clock.now()
+    const [serverMs, node, states] = await this.#run(scripts.keep, renewals.length, words)
+    this.#note(slot, node, sentAt, serverMs)
+    return renewals.map((_, i) => KEPT[String(states[i])]!)
+  }
+
+  async #renewInFull(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
     const sentAt = this.#scope.clock.now()
     const node = this.#nodes.get(slot)
     const serverNow = node === undefined ? undefined : this.#serverClocks.at(node).atMost(sentAt)
@@ -244,36 +297,51 @@ export class RedisBackend implements Backend {
       words.push(claim.id, String(ttlMs), shortenUntil, aboutOf(claim) === '' ? '' : '1', from ?? '')
     }
     try {
-      const [serverMs, answering, items] = await this.#run(scripts.renew, renewals.length, words)
+      const [serverMs, answering, items] = await this.#run(scripts.renew, keysFor(renewals), words)
       this.#note(slot, answering, sentAt, serverMs)
       return items.map((item) => this.#renewState(item, slot))
     } catch (error) {
       if (!isMigrating(error)) throw error
-      const alone = async ({ claim, ttlMs, from }: Renewal) =>
-        from === undefined ? this.#renewState(await this.#runAlone('renew', claim, ttlMs), slot) : failed(error as HoldfastError)
+      const alone = async (renewal: Renewal) =>
+        renewal.from === undefined ? (await this.#keep(slot, [renewal]))[0]! : failed(error as HoldfastError)
       return Promise.all(renewals.map(alone))
     }
   }
 
-  async #release(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
-    const words = this.#words(slot, claims)
-    for (const claim of claims) words.push(claim.id, String(claim.ttlMs), aboutOf(claim))
+  /** Drops what nobody waits for; the rest is released. */
+  async #drop(slot: number, claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     const disconnects = this.#disconnects
+    if (!this.#shortPath.isFor(claims)) return this.#release(slot, claims, disconnects)
+    const [, , [reply]] = await this.#run(scripts.drop, 2 * claims.length, this.#shortPath.wordsToDrop(claims))
+    const states = String(reply)
+    if (!states.includes('0')) return claims.map(() => RELEASED)
+    const left = claims.filter((_, i) => states[i] === '0')
+    for (const claim of left) this.#shortPath.foundBusy(claim)
+    const rest = (await this.#release(slot, left, disconnects)).values()
+    return claims.map((_, i) => (states[i] === '1' ? RELEASED : rest.next().value!))
+  }
+
+  async #release(slot: number, claims: readonly Claim[], disconnects: number): Promise<readonly ReleaseState[]> {
+    const words = this.#words(slot, claims)
+    for (const claim of claims) words.push(wordOf(claim))
     try {
-      const [, , items] = await this.#run(scripts.release, claims.length, words)
+      const [, , items] = await this.#run(scripts.release, keysFor(claims), words)
       // The client may have sent again what was unanswered when a connection was lost: the first one may have released it.
       const notHeld = this.#disconnects === disconnects ? 'not-held' : 'unknown'
       return items.map((item) => failure(item) ?? { status: codeOf(item) === 1 ? 'released' : notHeld })
     } catch (error) {
       if (!isMigrating(error)) throw error
-      const items = await Promise.all(claims.map((claim) => this.#runAlone('release', claim, claim.ttlMs)))
-      // What is not held may wait, in a queue that cannot be reached now.
-      return items.map((item) => (codeOf(item) === 1 ? { status: 'released' } : failed(error as HoldfastError)))
+      const alone = async ({ resource, id }: Claim) => {
+        const [, , [item]] = await this.#run(scripts.lone, 1, [this.#keys.lockOf(resource), id])
+        // What is not held may wait, in a queue that cannot be reached now.
+        return codeOf(item!) === 1 ? ({ status: 'released' } as const) : failed(error as HoldfastError)
+      }
+      return Promise.all(claims.map(alone))
     }
   }
 
   async #inspect(slot: number, resources: readonly Named[]): Promise<readonly (ResourceState | undefined)[]> {
-    const [serverMs, , items] = await this.#run(scripts.inspect, resources.length, this.#words(slot, resources))
+    const [serverMs, , items] = await this.#run(scripts.inspect, keysFor(resources), this.#words(slot, resources))
     return items.map((item, i) => {
       if (failure(item)) return undefined
       const [value, pttl, about, members] = item as [string, number, string, string[]]
@@ -282,11 +350,11 @@ export class RedisBackend implements Backend {
     })
   }
 
-  #run(script: Script, count: number, words: readonly string[]): Promise<Reply> {
+  #run(script: Script, numberOfKeys: number, words: readonly string[]): Promise<Reply> {
     if (this.#isClosed) return Promise.reject(new ConnectorError('This Redis backend is closed.'))
     // Whoever did not come by connect() should hear of a store that evicts locks, too.
     if (!this.#isChecked) this.ready().catch(() => {})
-    return script.run(this.#client, 1 + 4 * count, words)
+    return script.run(this.#client, numberOfKeys, words)
   }
 
   /** What every script begins with: its keys, and the arguments that are the same for all items. */
@@ -296,14 +364,12 @@ export class RedisBackend implements Backend {
       const [lock, queue, heard, meta] = this.#keys.of(resource)
       words.push(lock, queue, heard, meta)
     }
-    words.push(this.#scope.owner, String(this.#highestEpochs.get(slot) ?? 0n), this.#keys.wake)
+    words.push(this.#scope.owner, this.#highestEpochOf(slot), this.#keys.wake)
     return words
   }
 
-  async #runAlone(step: 'renew' | 'release', claim: Claim, ttlMs: number): Promise<Item> {
-    const words = [this.#keys.of(claim.resource)[0], step, claim.id, this.#scope.owner, String(ttlMs)]
-    const [, , items] = await scripts.lone.run(this.#client, 1, words)
-    return items[0]!
+  #highestEpochOf(slot: number): string {
+    return String(this.#highestEpochs.get(slot) ?? 0n)
   }
 
   async #ask<T>(question: () => Promise<T>): Promise<T> {
@@ -395,6 +461,32 @@ function resourceOf({ resource }: Named): string {
 
 function failed(error: HoldfastError): Failed {
   return { status: 'failed', error }
+}
+
+/** The fence's, and four for each item. */
+function keysFor(items: readonly unknown[]): number {
+  return 1 + 4 * items.length
+}
+
+/** What a script has to know of a claim, in one text: each word on its own takes longer than to put them together. */
+function wordOf(claim: Claim, place?: string): string {
+  const about = aboutOf(claim)
+  const word = `${claim.id} ${claim.ttlMs}`
+  if (about === '' && !place) return word
+  return place === undefined ? `${word} ${about}` : `${word} ${place} ${about}`
+}
+
+/** Nothing but that the lock is to stay what it is for a while longer. */
+function isPlain({ claim, exact, from, counting }: Renewal): boolean {
+  return !exact && !counting && from === undefined && claim.type === undefined && claim.metadata === undefined
+}
+
+const RELEASED: ReleaseState = { status: 'released' }
+
+const KEPT: Readonly<Record<string, RenewState>> = {
+  0: { status: 'lost' },
+  1: { status: 'held', waiting: undefined },
+  2: { status: 'revoked' },
 }
 
 function throwIfFailed(item: Item): void {

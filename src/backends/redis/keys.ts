@@ -28,6 +28,14 @@ export class Keys {
     return this.#isCluster ? `${this.#prefix}:fence:{${tagOf(slot)}}` : `${this.#prefix}:fence`
   }
 
+  lockOf(resource: string): string {
+    return this.#lock + resource
+  }
+
+  queueOf(resource: string): string {
+    return `${this.#prefix}:q1:{${tagOf(slotOf(this.#lock + resource))}}:${resource}`
+  }
+
   /** Lock, queue, heard, meta: in the order that the scripts expect. */
   of(resource: string): readonly [lock: string, queue: string, heard: string, meta: string] {
     const lock = this.#lock + resource

@@ -1,32 +1,14 @@
 -- Claims locks: grants what is free, and queues (or leaves) the rest.
 --
 -- KEYS, ARGV[1..3], reply: see _store.lua. ARGV[4] = 'leave', 'queue', or 'hearing': queue, but not without a subscription that
--- could tell of the grant (one that has a place is queued in any case). Then per item: claim id, ttl ms, place ('' at first), type and
--- metadata ('' for none).
+-- could tell of the grant (one that has a place is queued in any case). Then per item one text: claim id, ttl
+-- ms, and place and type and metadata, if there are any.
 -- Items of the reply; 'passed over' tells whether it had a place and was not found in the queue any more
 --     'epoch waiting passed-over' held
 --   | { 0, place, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata, subscriptions of our own channel,
 --       passed over } queued
 --   | { 2, ahead, waiting, holder's value, its pttl (-2: free), its type and metadata } refused
 --   | { 3, epoch } revoked | { -1, error }
-
--- Alone and free is the common case: done before any function is made, which would cost more than all of this. The epoch is the
--- server's time, so it is all there is to say.
-local call, KEYS, ARGV = redis.call, KEYS, ARGV
-if #KEYS == 5 and ARGV[7] == '' and ARGV[8] == '' and call('EXISTS', KEYS[2], KEYS[3]) == 0 then
-  local time = call('TIME')
-  local epoch = time[1] .. string.format('%06d', time[2])
-  if #ARGV[2] <= 16 and ARGV[2] < epoch then
-    -- Before anything is written: a user may be forbidden to ask.
-    local node = string.sub(ARGV[3], -1) == '@' and call('CLUSTER', 'MYID')
-    local last = call('GETSET', KEYS[1], epoch)
-    if not last or (#last == 16 and last < epoch) then
-      call('SET', KEYS[2], ARGV[5] .. '.' .. epoch .. '.' .. ARGV[1], 'PX', ARGV[6])
-      return node and { math.floor(epoch / 1000), node, { epoch .. ' 0 0' } } or epoch
-    end
-    call('SET', KEYS[1], last)
-  end
-end
 
 -- @include _store
 
@@ -60,10 +42,9 @@ local function enqueue(queue, heard, member, place, is_deaf)
   return ticket, place ~= '' and added or 0
 end
 
-return each((#ARGV - 4) / 4, function(item)
+return each(#ARGV - 4, function(item)
   local lock, queue, heard, meta = keys_of(item)
-  local first = 5 + (item - 1) * 4
-  local id, ttl, place, about = ARGV[first], ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
+  local id, ttl, place, about = string.match(ARGV[4 + item], '^(%x+) (%d+) ?(%d*) ?(.*)$')
   if place == '' and redis.call('EXISTS', lock, queue) == 0 then return held(grant(lock, meta, id, ttl, owner, about), 0, 0) end
   local value = redis.call('GET', lock)
 

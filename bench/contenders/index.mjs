@@ -1,0 +1,95 @@
+/**
+ * Everybody who takes part. Adding one is a line here, and a file beside this one if it is another library.
+ *
+ * A file exports `open(url, settings)`, which resolves with
+ *
+ *   acquire(key)   resolves with a hold, rejects if it gave up
+ *   release(hold)
+ *   hold(key)      like acquire, for a library that renews only what is held in another way
+ *
+ * so that no wrapper stands between the loop and the library. All get the same `ttlMs`.
+ *
+ *   role     'raw': what the client alone can do · 'local': no store at all · 'peer' · 'ours'
+ *   direct   the commands that it sends besides scripts: that is how requests are told from what scripts call
+ *   tuned    the same library, set up in its own favour for 'sending' many requests at once, or for 'waiting'; where
+ *            the other matters, it would make no difference or a bad one, so there it does not take part
+ *   renews   whether it keeps alive what it holds
+ *   quick    false: not in a quick run, since somebody much like it is
+ */
+
+/** Of 1, 2, 5 and 10 ms the one that gives most of them the best results where 16 wait. */
+const POLL_MS = 2
+const PATIENT = { retryCount: -1, retryDelay: POLL_MS, retryJitter: POLL_MS - 1 }
+/** The client gathers the requests of a tick. That costs a lone request some microseconds, and helps many. */
+const GATHERING = { enableAutoPipelining: true }
+
+const HOLDFAST = { role: 'ours', file: 'holdfast' }
+const IOREDIS = { role: 'raw', file: 'ioredis', direct: ['set'] }
+const NODE_REDIS = { role: 'raw', file: 'node-redis', direct: ['set'] }
+const REDLOCK = { role: 'peer', file: 'redlock' }
+const SESAMECARE = { role: 'peer', file: 'sesamecare-redlock', quick: false }
+const UNIVERSAL = { role: 'peer', file: 'redlock-universal', direct: ['set', 'ping'] }
+const SEMAPHORE = { role: 'peer', file: 'redis-semaphore', direct: ['set'] }
+const VERROU = { role: 'peer', file: 'verrou', direct: ['set'] }
+
+const LEAN = { performance: 'lean' }
+const ALL = [
+  { id: 'holdfast', ...HOLDFAST, renews: true },
+  { id: 'holdfast on node-redis', ...HOLDFAST, quick: false, settings: { clientName: 'node-redis' } },
+  { id: 'holdfast strict', ...HOLDFAST, quick: false, ...waiting({ lock: { fairness: 'strict' } }) },
+
+  { id: 'ioredis', ...IOREDIS },
+  { id: 'ioredis pipelined', ...IOREDIS, ...sending() },
+  { id: 'node-redis', ...NODE_REDIS },
+
+  { id: 'redlock', ...REDLOCK, renews: true },
+  { id: 'redlock pipelined', ...REDLOCK, quick: false, ...sending() },
+  { id: 'redlock tuned', ...REDLOCK, ...waiting({ redlock: PATIENT }) },
+
+  { id: 'sesamecare', ...SESAMECARE, renews: true },
+  { id: 'sesamecare pipelined', ...SESAMECARE, ...sending() },
+  { id: 'sesamecare tuned', ...SESAMECARE, ...waiting({ redlock: PATIENT }) },
+
+  { id: 'redlock-universal', ...UNIVERSAL, renews: true },
+  { id: 'redlock-universal pipelined', ...UNIVERSAL, quick: false, ...sending({ lock: LEAN }) },
+  {
+    id: 'redlock-universal tuned', ...UNIVERSAL, quick: false,
+    ...waiting({ lock: { ...LEAN, retryAttempts: 1e9, retryDelay: POLL_MS } })
+  },
+
+  { id: 'redis-semaphore', ...SEMAPHORE, renews: true },
+  { id: 'redis-semaphore pipelined', ...SEMAPHORE, ...sending() },
+  {
+    id: 'redis-semaphore tuned', ...SEMAPHORE,
+    ...waiting({ mutex: { retryInterval: POLL_MS, acquireTimeout: Infinity } })
+  },
+
+  { id: 'verrou', ...VERROU },
+  { id: 'verrou pipelined', ...VERROU, quick: false, ...sending() },
+  { id: 'verrou tuned', ...VERROU, quick: false, ...waiting({ verrou: { retry: { delay: POLL_MS } } }) },
+
+  { id: 'async-mutex', role: 'local', file: 'async-mutex' }
+]
+
+function sending(settings) {
+  return { tuned: 'sending', settings: { client: GATHERING, ...settings } }
+}
+
+function waiting(settings) {
+  return { tuned: 'waiting', settings }
+}
+
+const DEFAULTS = { settings: {}, direct: [], tuned: undefined, renews: false, quick: true }
+export const CONTENDERS = ALL.map((contender) => ({ ...DEFAULTS, ...contender }))
+
+export function contenderOf(id) {
+  const found = CONTENDERS.find((contender) => contender.id === id)
+  if (!found) throw new Error(`There is no contender "${id}". There are: ${CONTENDERS.map(({ id }) => id).join(', ')}`)
+  return found
+}
+
+export async function openContender(id, url, common) {
+  const { file, settings } = contenderOf(id)
+  const { open } = await import(`./${file}.mjs`)
+  return open(url, { ...common, ...settings })
+}

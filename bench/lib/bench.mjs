@@ -1,0 +1,73 @@
+/** A whole run, from the server to the files. */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { cpus, totalmem } from 'node:os'
+import { dirname, join } from 'node:path'
+import { root } from '../../scripts/lib/paths.mjs'
+import { pause } from '../../scripts/lib/run.mjs'
+import { writeDocs } from './docs.mjs'
+import { measure } from './measure.mjs'
+import { write } from './metrics.mjs'
+import { checkMusts, mustTable } from './musts.mjs'
+import { Progress } from './progress.mjs'
+import { workloadTable } from './report.mjs'
+import { withRedis } from './server.mjs'
+import { othersCpu, summarise } from './summary.mjs'
+import { installedVersions } from './versions.mjs'
+
+const TOO_BUSY = 0.1
+
+export async function bench(folder, workloads, { rounds, json, docs }) {
+  const results = await withRedis(folder, async (server) => ({
+    takenAt: new Date().toISOString(),
+    rounds,
+    machine: { cpu: cpus()[0]?.model, cores: cpus().length, memoryGb: Math.round(totalmem() / 2 ** 30) },
+    versions: { node: process.version, redis: await server.version(), ...installedVersions() },
+    workloads: await measureAll(server, workloads, rounds)
+  }))
+  results.musts = checkMusts(results.workloads)
+  results.othersCpu = othersCpu(results.workloads)
+  console.log(`\n## must show\n\n${mustTable(results.musts)}\n`)
+  if (results.othersCpu) console.error(`other processes used ${percent(results.othersCpu)} of the machine meanwhile`)
+  if (results.othersCpu?.median > TOO_BUSY) console.error('that is too much: do not rely on what depends on time')
+  mkdirSync(dirname(json), { recursive: true })
+  writeFileSync(json, `${JSON.stringify(results, null, 1)}\n`)
+  console.error(`written: ${json}`)
+  if (docs) {
+    writeDocs(join(root, 'docs'), results)
+    console.error('written: docs/bench.md, docs/bench/')
+  }
+}
+
+function percent({ median, min, max }) {
+  const [typical, least, most] = [median, min, max].map((share) => Math.round(100 * share))
+  return `${typical} % (${least}–${most} %)`
+}
+
+async function measureAll(server, workloads, rounds) {
+  const progress = new Progress(workloads.reduce((sum, { contenders }) => sum + contenders.length * rounds, 0))
+  const summaries = []
+  for (const workload of workloads) {
+    const measured = []
+    for (let round = 0; round < rounds; round++) measured.push(await measureRound(server, workload, round, progress))
+    progress.end()
+    const summary = summarise(workload, measured)
+    summaries.push(summary)
+    console.log(`\n## ${summary.title}\n\n${summary.says}\n\n${workloadTable(summary)}`)
+  }
+  return summaries
+}
+
+/** All take turns, and each round begins with another: what the machine does meanwhile hits all of them. */
+async function measureRound(server, workload, round, progress) {
+  const { contenders, title, primary } = workload
+  const measured = {}
+  for (const id of contenders.map((_, turn) => contenders[(turn + round) % contenders.length])) {
+    // A signal ends the run here.
+    await pause(0)
+    const what = `${title}, round ${round + 1}: ${id}`
+    progress.now(what)
+    const metrics = (measured[id] = await measure(server, workload, id))
+    progress.done(`${what}  ${metrics.failed ?? metrics.capped ?? metrics.note ?? write(primary, metrics[primary])}`)
+  }
+  return measured
+}

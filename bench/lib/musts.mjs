@@ -1,0 +1,120 @@
+/** What holdfast has promised to be, checked against what was measured in this run. */
+import { contenderOf } from '../contenders/index.mjs'
+import { bytes, count, short, time } from './metrics.mjs'
+import { ratioBetween } from './summary.mjs'
+import { table } from './table.mjs'
+
+const RAW = 'ioredis'
+const OURS = 'holdfast'
+
+/** Each tells what was measured, and whether it is enough. */
+const MUSTS = [
+  must('alone', `at least 0.85 of ${RAW}, or at most 35 µs more`, (alone) => {
+    // By the median of single cycles: what else the machine does hits operations per second, but hardly this.
+    const share = alone.ratio(RAW, OURS, 'cycleP50Ms')
+    const moreUs = 1000 * (alone.of(OURS, 'cycleP50Ms') - alone.of(RAW, 'cycleP50Ms'))
+    return { met: share >= 0.85 || moreUs <= 35, measured: `${short(share)}, ${short(moreUs)} µs more` }
+  }),
+  ...['flight-64', 'flight-512'].flatMap((id) => [atLeastRaw(id, 1.4), aheadOfPeers(id)]),
+  atLeastRaw('think-512', 1.1),
+  atMost('convoy-4x4', "gap at most 1/10 of redlock's", 'gapMs', 'redlock', 1 / 10),
+  atMost('convoy-4x4', "gap at most 1/3 of redis-semaphore's", 'gapMs', 'redis-semaphore', 1 / 3),
+  must('convoy-4x4', 'at most 3 scripts per acquisition', (convoy) => {
+    const scripts = convoy.of(OURS, 'scriptsPerOp')
+    return { met: scripts <= 3, measured: short(scripts) }
+  }),
+  must('hot-local', 'at least as many hand-overs as async-mutex', (hot) => {
+    const share = hot.ratio(OURS, 'async-mutex')
+    return { met: share >= 1, measured: `${short(share)} (${count(hot.of(OURS))}/s)` }
+  }),
+  fair('hot-local'),
+  must('hot-local', `timers still run: at most ${time(50)} late`, (hot) => {
+    const lateMs = hot.of(OURS, 'timerLateMs')
+    return { met: lateMs <= 50, measured: time(lateMs) }
+  }),
+  aheadOfPeers('hot-4x4'),
+  fair('hot-4x4'),
+  atMost('held', "at most 1/20 of redis-semaphore's renewal commands", 'renewalRequests', 'redis-semaphore', 1 / 20),
+  atMost('held', 'at most 1/5 of its client CPU', 'clientCpuMs', 'redis-semaphore', 1 / 5),
+  must('grow-keys', 'cost per acquisition grows by at most 30 %', (keys) => {
+    const growth = keys.of(OURS, 'growth')
+    return { met: growth <= 1.3, measured: `× ${short(growth)} from ${keys.sizes}` }
+  }),
+  must('grow-keys', `at most ${bytes(1536)} of heap per held lock`, (keys) => {
+    const heap = keys.of(OURS, 'heapPerHeldBytes')
+    return { met: heap <= 1536, measured: bytes(heap) }
+  }),
+  must('grow-waiters', 'they drain at the rate of a hot key (at least 0.7 of it)', (waiters) => {
+    const share = waiters.of(OURS, 'drainToHot') ?? 0
+    return { met: share >= 0.7, measured: waiters.troubleOf(OURS) ?? `× ${short(share)}, ${waiters.sizes}` }
+  }),
+  must('grow-waiters', `at most ${bytes(1024)} of heap per waiter`, (waiters) => {
+    const heap = waiters.of(OURS, 'heapPerWaiterBytes')
+    return { met: heap <= 1024, measured: bytes(heap ?? NaN) }
+  })
+]
+
+function atLeastRaw(id, factor) {
+  return must(id, `at least ${factor} × ${RAW}`, (workload) => {
+    const share = workload.ratio(OURS, RAW)
+    return { met: share >= factor, measured: `${short(share)} (${count(workload.of(OURS))}/s)` }
+  })
+}
+
+function atMost(id, text, metric, opponent, share) {
+  return must(id, text, (workload) => {
+    const ratio = workload.ratio(OURS, opponent, metric)
+    return { met: ratio <= share, measured: ratio === 0 ? '0' : `1/${short(1 / ratio)}` }
+  })
+}
+
+/** With their defaults and tuned. */
+function aheadOfPeers(id) {
+  return must(id, 'ahead of every peer', (workload) => {
+    const [best] = workload.peers.sort((a, b) => workload.of(b) - workload.of(a))
+    const ratio = workload.ratio(OURS, best)
+    return { met: ratio > 1, measured: `${short(ratio)} × ${best}` }
+  })
+}
+
+function fair(id) {
+  return must(id, "Jain's index at least 0.99", (workload) => {
+    const jain = workload.of(OURS, 'jain')
+    return { met: jain >= 0.99, measured: jain?.toFixed(4) }
+  })
+}
+
+function must(id, text, check) {
+  return { id, text, check }
+}
+
+export function checkMusts(summaries) {
+  return MUSTS.flatMap(({ id, text, check }) => {
+    const summary = summaries.find((each) => each.id === id)
+    if (!summary) return []
+    const row = { workload: summary.title, must: text, ...check(reader(summary)) }
+    if (!/NaN|undefined/.test(String(row.measured))) return [row]
+    // Either we could not do it, or somebody to compare with was not there.
+    const { trouble } = summary.contenders[OURS] ?? {}
+    return trouble ? [{ ...row, measured: trouble, met: false }] : []
+  })
+}
+
+function reader(summary) {
+  const { contenders, primary, params } = summary
+  return {
+    of: (id, metric = primary) => contenders[id]?.metrics[metric]?.median,
+    ratio: (id, other, metric = primary) => ratioBetween(summary, id, other, metric) ?? NaN,
+    sizes: [params.sizes?.[0], params.sizes?.at(-1)].map((size) => size?.toLocaleString('en')).join(' to '),
+    troubleOf: (id) => contenders[id]?.trouble,
+    peers: Object.keys(contenders).filter((id) => contenderOf(id).role === 'peer' && contenders[id].metrics[primary])
+  }
+}
+
+export function mustTable(musts) {
+  return table(
+    ['workload', 'must', 'measured', ''],
+    musts.map(({ workload, must, measured, met }) => [workload, must, measured, met ? 'met' : 'NOT met']),
+    () => true
+  )
+}

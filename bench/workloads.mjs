@@ -1,0 +1,160 @@
+/**
+ * What is measured. A workload's `params` go to its job (in `jobs/`), `primary` is the metric that ratios to the
+ * `reference` are made of, `columns` what its table shows, and `chart` what its chart shows, if not the primary.
+ * All are in a full run; `paces` says in which others.
+ */
+import { CONTENDERS } from './contenders/index.mjs'
+
+/** How many rounds, how long each measurement takes, and how large it is. */
+export const PACES = {
+  full: { rounds: 3, warmUpMs: 1_000, loopMs: 2_000, convoyMs: 4_000, held: 10_000, heldMs: 12_500, growTo: 100_000 },
+  quick: { rounds: 2, warmUpMs: 300, loopMs: 700, convoyMs: 1_000, held: 10_000, heldMs: 5_000, growTo: 10_000 },
+  smoke: { rounds: 1, warmUpMs: 20, loopMs: 100, convoyMs: 100, held: 100, heldMs: 500, growTo: 100 }
+}
+
+/** Long enough never to matter in a loop. */
+const TTL_MS = 10_000
+/** With renewals at a third of it, or at four fifths, there are several while we look. */
+const HELD_TTL_MS = 5_000
+/** No renewals while we look. */
+const GROWTH_TTL_MS = 120_000
+const CAP_MS = 60_000
+const DRAIN_MS = 20_000
+const THINK_MS = 4
+
+const idsOf = (wanted) => CONTENDERS.filter(wanted).map(({ id }) => id)
+const ALONE = idsOf(({ role, tuned }) => role !== 'local' && !tuned)
+const SENDING = idsOf(({ role, tuned }) => role !== 'local' && tuned !== 'waiting')
+const WAITING = idsOf(({ role, tuned }) => (role === 'ours' || role === 'peer') && tuned !== 'sending')
+const LOCAL = [...WAITING, ...idsOf(({ role }) => role === 'local')]
+const RENEWING = idsOf(({ renews }) => renews)
+
+const WAITS = ['waitP50Ms', 'waitP99Ms', 'waitMaxMs']
+const REQUESTS = ['requestsPerOp', 'scriptsPerOp', 'commandsPerOp']
+const COSTS = ['clientCpuUsPerOp', 'serverCpuUsPerOp', 'failures']
+
+export function workloadsAt(pace) {
+  return [
+    alone(pace),
+    flight(pace, 64, ['quick', 'smoke']),
+    flight(pace, 512),
+    think(pace, 64),
+    think(pace, 512),
+    convoy(pace, 1),
+    convoy(pace, 4, ['quick', 'smoke']),
+    convoy(pace, 16),
+    convoy(pace, 64),
+    hotLocal(pace),
+    hotKey(pace),
+    held(pace),
+    growKeys(pace),
+    growWaiters(pace)
+  ].map((workload) => ({ processes: 1, paces: [], ...workload }))
+}
+
+function loop({ warmUpMs, loopMs }, { workers = 1, shared = false, thinkMs = 0 }) {
+  return { jobName: 'loop', params: { warmUpMs, durationMs: loopMs, ttlMs: TTL_MS, workers, shared, thinkMs } }
+}
+
+function uncontended(pace, options) {
+  const columns = ['cycleP50Ms', ...WAITS, ...REQUESTS, ...COSTS]
+  return { ...loop(pace, options), contenders: SENDING, primary: 'opsPerS', reference: 'ioredis', columns }
+}
+
+function alone(pace) {
+  return {
+    ...uncontended(pace, {}), id: 'alone', title: 'alone', contenders: ALONE, paces: ['quick', 'smoke'],
+    says: 'One worker locks and unlocks, one key after the other: the latency of two requests.'
+  }
+}
+
+function flight(pace, workers, paces = []) {
+  return {
+    ...uncontended(pace, { workers }), id: `flight-${workers}`, title: `${workers} in flight`, paces,
+    says: `${workers} workers in one process lock and unlock keys of their own, without a pause.`
+  }
+}
+
+function think(pace, workers) {
+  const withoutWaiting = Math.round((workers * 2) / THINK_MS).toLocaleString('en')
+  return {
+    ...uncontended(pace, { workers, thinkMs: THINK_MS }),
+    id: `think-${workers}`, title: `${workers} in flight with think time`,
+    says: `${workers} workers in one process lock and unlock keys of their own, and pause for 0 to ${THINK_MS} ms ` +
+      `after each, so that they do not march in step. If locking took no time that would be ${withoutWaiting},000 ` +
+      'a second, so the server is far from idle.'
+  }
+}
+
+function contended(primary) {
+  const columns = ['handOffsPerS', 'opsPerS', ...WAITS, 'jain', ...REQUESTS.slice(0, 2), ...COSTS, 'timerLateMs']
+  return { contenders: WAITING, primary, reference: 'holdfast', columns: columns.filter((name) => name !== primary) }
+}
+
+function convoy({ warmUpMs, convoyMs }, waiters, paces = []) {
+  return {
+    ...contended('gapMs'), id: `convoy-4x${waiters}`, title: `convoy 4×${waiters}`, processes: 4, paces,
+    jobName: 'convoy',
+    params: { warmUpMs, durationMs: convoyMs, capMs: CAP_MS, ttlMs: TTL_MS, workers: waiters, workMs: 1 },
+    says: `4 processes with ${waiters} waiter${waiters > 1 ? 's' : ''} each come for one key at once. Each has it ` +
+      'once and works for 1 ms. The gap is the time in which nobody has the key, per hand-off.'
+  }
+}
+
+function hotLocal(pace) {
+  return {
+    ...contended('handOffsPerS'), ...loop(pace, { workers: 64, shared: true }), contenders: LOCAL,
+    id: 'hot-local', title: 'hot key, 64 waiters in one process', paces: ['quick', 'smoke'],
+    says: '64 workers of one process want one key all the time, and do nothing with it. A hand-off is counted when ' +
+      'another has it than before.'
+  }
+}
+
+function hotKey(pace) {
+  return {
+    ...contended('handOffsPerS'), ...loop(pace, { workers: 4, shared: true }), processes: 4,
+    id: 'hot-4x4', title: 'hot key 4×4', paces: ['quick', 'smoke'],
+    says: '4 processes with 4 waiters each want one key all the time, and do nothing with it.'
+  }
+}
+
+function held({ held: count, heldMs }) {
+  const title = `${count.toLocaleString('en')} held`
+  return {
+    id: 'held', title, paces: ['smoke'], contenders: RENEWING, primary: 'renewalRequests', reference: 'holdfast',
+    jobName: 'held', params: { count, durationMs: heldMs, ttlMs: HELD_TTL_MS },
+    columns: ['renewalCommands', 'clientCpuMs', 'serverCpuMs', 'heapPerHeldBytes'],
+    says: `One process holds ${count.toLocaleString('en')} locks with a TTL of ${HELD_TTL_MS / 1000} s and does ` +
+      `nothing else for ${heldMs / 1000} s. Each library renews at its own pace.`
+  }
+}
+
+function growKeys({ growTo }) {
+  const sizes = sizesTo(growTo)
+  return {
+    id: 'grow-keys', title: 'growth: keys', paces: ['smoke'],
+    contenders: ['holdfast', 'ioredis', 'redis-semaphore', 'redlock'], primary: 'growth', reference: 'holdfast',
+    jobName: 'grow-keys', params: { sizes, operations: growTo / 20, capMs: CAP_MS, ttlMs: GROWTH_TTL_MS },
+    columns: [...sizes.map((size) => `costUsAt${size}`), `cpuUsAt${growTo}`, 'heapPerHeldBytes'],
+    chart: `costUsAt${growTo}`,
+    says: 'What a lock and its unlock cost, 64 in flight, while the same process holds so many others. The growth is ' +
+      'that of the dearest against the first.'
+  }
+}
+
+function growWaiters({ growTo, loopMs }) {
+  const sizes = sizesTo(growTo)
+  return {
+    id: 'grow-waiters', title: 'growth: waiters', paces: ['smoke'],
+    contenders: ['holdfast', 'async-mutex', 'redis-semaphore', 'redlock'], primary: 'drainToHot', reference: 'holdfast',
+    jobName: 'grow-waiters', params: { sizes, durationMs: loopMs, drainMs: DRAIN_MS, ttlMs: GROWTH_TTL_MS },
+    columns: ['hotPerS', ...sizes.map((size) => `drainPerSAt${size}`), 'heapPerWaiterBytes'],
+    chart: `drainPerSAt${growTo}`,
+    says: 'So many waiters of one process come for one key that is held; then it is let go of, and each has it and ' +
+      'lets go at once. How many get through in a second, against the 64 of a hot key in the same process.'
+  }
+}
+
+function sizesTo(last) {
+  return [100, 1_000, 10_000, 100_000].filter((size) => size <= last)
+}
