@@ -173,6 +173,16 @@ export class RedisServer {
     return parseInfo(await this.cli('INFO', section))
   }
 
+  /** Until a replica of this server has everything that was written here before this call. */
+  async replicatedTo(replica: RedisServer): Promise<void> {
+    const written = Number((await this.info('replication'))['master_repl_offset'])
+    const giveUpAt = performance.now() + READY_MS
+    while (Number((await replica.info('replication'))['slave_repl_offset']) < written) {
+      if (performance.now() > giveUpAt) throw new Error(`The replica of port ${replica.port} does not catch up`)
+      await sleep(5)
+    }
+  }
+
   /**
    * How often each command ran since the start or `resetStats`, in lower case; subcommands as `client|setname`. What
    * scripts call counts as well; use `monitor` to tell them apart.
