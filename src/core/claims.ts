@@ -205,7 +205,7 @@ export class Claims implements SeatSurroundings {
       case 'contended':
         // It can overtake the grant's own reply.
         loop?.outcome.contended()
-        hold?.seat?.contended()
+        if (hold?.isKept) hold.seat?.contended()
     }
   }
 

@@ -368,6 +368,31 @@ describe('a turn', () => {
     expect(log).toEqual(['a0', 'a1', 'a2', 'b0', 'a3', 'a4', 'a5'])
   })
 
+  it('is not cut short by a hint about the one before, which came while that was being released', async () => {
+    const { manager, clock, store } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const first = await a.lock('k')
+    const others = watch(b.lock('k'))
+    const waiting = Array.from({ length: 4 }, () => watch(a.lock('k')))
+    await clock.advance(60)
+    const { claimIds } = store.sent('claim')[0]!
+    const reply = store.holdReply('release')
+    void first.release()
+    await settle()
+    store.wake(a.owner, { kind: 'contended', resource: 'k', claimId: claimIds[0]! })
+    reply.release()
+    await clock.advance(1_000)
+    const next = watch(b.lock('k'))
+    await others.value!.release()
+    await settle()
+    for (const caller of waiting) {
+      expect(caller.state).toBe('resolved')
+      await caller.value!.release()
+      await settle()
+    }
+    expect(next.state).toBe('resolved')
+  })
+
   it('ends even if all hints are lost: while it hands over in memory, a renewal asks every 100 ms', async () => {
     const { manager, store, clock, work, log } = world()
     const [a, b] = [manager(), manager()]

@@ -1,13 +1,18 @@
 /**
  * Every order in which requests, replies and wake-ups can arrive, as far as fast-check finds them: each leg of each request is
  * a task of its scheduler, requests of one process may overtake each other, wake-ups and replies may be lost, claims may be
- * carried out twice. Time is a manual clock that moves whenever the schedule says so.
+ * carried out twice. Time is a manual clock that moves whenever the schedule says so. Whoever hears of an event may abort waits,
+ * release locks or close a manager in the middle of the step.
  */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { Backend, BackendFactory, WakeUp } from '../../src/core/backend.js'
-import { BackendError, LockNotAcquiredError, OwnershipLostError, type DistributedLock, type LockOptions } from '../../src/index.js'
+import {
+  BackendError, HoldfastError, LockNotAcquiredError, LockNotHeldError, ManagerClosedError, OwnershipLostError, type DistributedLock,
+  type LockOptions,
+} from '../../src/index.js'
 import { LockManager } from '../../src/lock-manager.js'
 import { ManualClock, settle } from '../support/manual-clock.js'
 
@@ -24,6 +29,8 @@ type Errand =
   /** Gives the lock away, in a message that is delivered so many times, to one process after another. */
   | { readonly kind: 'transfer'; readonly times: number; readonly to: number }
   | { readonly kind: 'revoke'; readonly now: boolean }
+  | { readonly kind: 'close' }
+  | { readonly kind: 'unlock' }
 
 const span = (max: number) => fc.integer({ min: 0, max })
 
@@ -33,6 +40,7 @@ const ttl = fc.integer({ min: 100, max: 3 * TTL_MS })
 const options = fc.oneof(
   { weight: 4, arbitrary: fc.constant<LockOptions>({}) },
   { weight: 1, arbitrary: fc.constantFrom<LockOptions>({ fairness: 'strict' }, { ttlMs: 2 * TTL_MS }, { autoRenew: false }) },
+  { weight: 1, arbitrary: fc.constantFrom<LockOptions>({ maxHoldMs: 300 }, { maxHoldMs: 2_500 }, { metadata: { m: 1 } }, { type: 't' }) },
 )
 
 /** Short ones make for hand-overs in a row. */
@@ -47,6 +55,7 @@ const errand: fc.Arbitrary<Errand> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('extend' as const), ttlMs: ttl, thenMs: ttl }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('transfer' as const), times: fc.integer({ min: 1, max: 3 }), to: fc.nat(3) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('revoke' as const), now: fc.constant(false) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('unlock' as const) }) },
 )
 
 /** How the network treats one request or wake-up. */
@@ -65,6 +74,14 @@ const network = fc.constantFrom<Network>(
   { lost: 7, failed: 7, twice: 7 },
   { lost: 40, failed: 10, twice: 0 },
 )
+
+const EVENTS = [
+  'waiting', 'acquired', 'refused', 'cancelled', 'released', 'transferred', 'revoked', 'release-failed', 'claim-failed', 'renew-failed',
+  'lost',
+]
+
+/** One that ends early. */
+const closing = fc.record({ kind: fc.constant('close' as const) })
 
 class World {
   readonly clock = new ManualClock()
@@ -119,7 +136,7 @@ class World {
     await this.#leg(`${name} →`)
     const reply = await send()
     // A client that sends again what was not answered; not a release, of which the second would say "not held".
-    if (fate === 'twice' && name !== 'release') void this.#leg(`${name} → again`).then(send)
+    if (fate === 'twice' && name !== 'release') void this.#leg(`${name} → again`).then(send).catch(() => {})
     if (fate === 'lost') return new Promise<T>(() => {})
     await this.#leg(`→ ${name}`)
     if (fate === 'failed') throw new BackendError('The connection was reset.', { transient: true })
@@ -176,6 +193,27 @@ class World {
     if (believers.length > 1) throw new Error(`Two hold: fences ${believers.map(({ fence }) => fence).join(' and ')}`)
   }
 
+  /** Somebody hears of an event, and acts in the middle of the step. */
+  heard(owner: string): void {
+    if (this.#roll(100) >= 12) return
+    const deed = this.#roll(3)
+    if (deed === 0) for (const wait of this.waits) if (this.#roll(2) === 0) wait.abort(ABORTED)
+    if (deed === 1) for (const lock of this.working) lock.release().catch(() => {})
+    if (deed === 2 && this.#roll(4) === 0) void this.managers.find((manager) => manager.owner === owner)?.close()
+  }
+
+  /** Whatever was left is over by now, and nobody renews it. */
+  async close(): Promise<void> {
+    let open = this.managers.length
+    for (const manager of this.managers) void manager.close().finally(() => open--)
+    await this.run(() => open === 0)
+    const closedAt = this.clock.now()
+    await this.run(() => this.clock.now() - closedAt > 4 * TTL_MS)
+    expect(await this.leftBehind()).toEqual([])
+  }
+
+  readonly waits: AbortController[] = []
+
   began(lock: DistributedLock): void {
     this.working.add(lock)
     this.check()
@@ -203,19 +241,28 @@ async function run(world: World, locks: LockManager, errands: readonly Errand[])
       await runOne(world, locks, one)
     } catch (error) {
       // What a caller has to expect when requests get lost; anything else fails the test.
-      const expected = error instanceof BackendError || error instanceof LockNotAcquiredError || error instanceof OwnershipLostError
-      if (!expected && error !== ABORTED) throw error
-      if (error instanceof BackendError) world.hadTroubles = true
+      const expected = error instanceof LockNotAcquiredError || error instanceof OwnershipLostError || error instanceof LockNotHeldError
+      const troubles = error instanceof BackendError || error instanceof ManagerClosedError || isClosed(error)
+      if (!expected && !troubles && error !== ABORTED) throw error
+      if (troubles) world.hadTroubles = true
     }
   }
+}
+
+/** What the store in memory says to one that has left. */
+function isClosed(error: unknown): boolean {
+  return error instanceof HoldfastError && error.code === 'CONNECTOR'
 }
 
 const ABORTED = new Error('aborted by the caller')
 
 async function runOne(world: World, locks: LockManager, one: Errand): Promise<void> {
   const { clock } = world
+  if (one.kind === 'close') return locks.close()
+  if (one.kind === 'unlock') return locks.unlock('k')
   if (one.kind === 'revoke') return void (await locks.forceRelease('k', { now: one.now }))
   const controller = new AbortController()
+  world.waits.push(controller)
   if (one.kind === 'abort') clock.timer(one.afterMs, () => controller.abort(ABORTED), 'background')
   const lock =
     one.kind === 'try'
@@ -268,13 +315,19 @@ async function giveAway(world: World, lock: DistributedLock, { times, to }: { ti
 
 describe('in every order of requests, replies, wake-ups and time', () => {
   it('at most one holds, fences grow, and nobody is stranded', { timeout: 120_000 }, async () => {
-    const errands = fc.array(errand, { minLength: 1, maxLength: 4 })
+    const errands = fc.array(fc.oneof({ weight: 30, arbitrary: errand }, { weight: 1, arbitrary: closing }), { minLength: 1, maxLength: 5 })
+    const unheard: unknown[] = []
+    const hear = (reason: unknown) => unheard.push(reason)
+    process.on('unhandledRejection', hear)
+    onTestFinished(() => void process.off('unhandledRejection', hear))
     const dice = fc.infiniteStream(fc.nat({ max: 99 }))
-    const callers = fc.array(errands, { minLength: 1, maxLength: 3 })
+    const callers = fc.array(errands, { minLength: 1, maxLength: 4 })
     const processes = fc.array(callers, { minLength: 2, maxLength: 4 })
     await fc.assert(
-      fc.asyncProperty(fc.scheduler(), network, dice, processes, async (scheduler, itsNetwork, itsDice, lists) => {
+      fc.asyncProperty(fc.scheduler(), network, dice, processes, fc.boolean(), async (scheduler, itsNetwork, itsDice, lists, isHeard) => {
         const world = new World(scheduler, itsNetwork, itsDice)
+        const listener = (message: unknown) => world.heard((message as { owner: string }).owner)
+        if (isHeard) for (const name of EVENTS) subscribe(`holdfast:${name}`, listener)
         let running = lists.flat().length
         const failures: unknown[] = []
         const managers = lists.map((_, i) => world.manager(`p${i}`))
@@ -285,13 +338,19 @@ describe('in every order of requests, replies, wake-ups and time', () => {
               .finally(() => running--)
           }
         }
-        await world.run(() => running === 0)
+        try {
+          await world.run(() => running === 0)
+        } finally {
+          for (const name of EVENTS) unsubscribe(`holdfast:${name}`, listener)
+        }
         expect(failures).toEqual([])
         // Where nothing is lost or repeated, nothing may be left behind either, such as a claim that overtook its own withdrawal.
         if (itsNetwork.lost + itsNetwork.failed + itsNetwork.twice === 0 && !world.hadTroubles) {
           await world.drain()
           expect(await world.leftBehind()).toEqual([])
         }
+        await world.close()
+        expect(unheard).toEqual([])
       }),
       { numRuns: Number(process.env['HOLDFAST_INTERLEAVINGS'] ?? 500) },
     )
