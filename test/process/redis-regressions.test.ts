@@ -344,6 +344,55 @@ describe('a client of the caller', () => {
     })
   })
 
+  it('takes the short way until somebody is in the way, and again when nobody has been for a while; its fences only grow', async () => {
+    await withClient({ port: redis.port }, async (client) => {
+      const names = new Map(Object.entries(lua).map(([name, source]) => [createHash('sha1').update(source).digest('hex'), name]))
+      const ran: string[] = []
+      const evalsha = client.evalsha.bind(client) as (...args: unknown[]) => Promise<unknown>
+      Object.assign(client, { evalsha: (...args: unknown[]) => (ran.push(names.get(String(args[0]))!), evalsha(...args)) })
+      const ranSince = () => ran.splice(0)
+      const queued = async () => {
+        while (((await redis.cli('KEYS', 'test:q1:*:k')) as string[]).length === 0) await sleep(5)
+      }
+      await using locks = createLocks(redisBackend(client), { prefix: 'test' })
+      await using other = await connect(redis.url, { prefix: 'test' })
+      const fences: bigint[] = []
+      const noted = <Lock extends { readonly fence: bigint }>(lock: Lock) => (fences.push(lock.fence), lock)
+
+      const alone = noted(await locks.lock('k'))
+      await alone.release()
+      expect(ranSince()).toEqual(['take', 'drop'])
+
+      // Somebody waits: what is dropped is left, and released.
+      const first = noted(await locks.lock('k'))
+      const others = other.lock('k')
+      await queued()
+      expect(await first.release()).toBe(true)
+      const second = noted(await others)
+      expect(ranSince()).toEqual(['take', 'drop', 'release'])
+
+      // Somebody holds: known as busy by now, it is claimed, and queued once it listens.
+      const waiting = locks.lock('k')
+      await queued()
+      expect(new Set(ranSince())).toEqual(new Set(['claim']))
+      // A newcomer finds it free for no moment.
+      const third = Promise.all([waiting.then(noted), second.release(), other.tryLock('k').then((lock) => expect(lock).toBeNull())])
+      const [held] = await third
+      expect(await held.release()).toBe(true)
+      // It may have asked again while it waited.
+      expect(ranSince().filter((name) => name !== 'claim')).toEqual(['release'])
+
+      // What is not busy takes the short way all the same.
+      await locks.withLock('another', () => {})
+      expect(ranSince()).toEqual(['take', 'drop'])
+      await sleep(5_100)
+      await (await locks.lock('k').then(noted)).release()
+      expect(ranSince()).toEqual(['take', 'drop'])
+      for (let i = 1; i < fences.length; i++) expect(fences[i]).toBeGreaterThan(fences[i - 1]!)
+      expect(fences).toHaveLength(5)
+    })
+  })
+
   it('that gives numbers as strings is understood', async () => {
     await withClient({ port: redis.port, stringNumbers: true }, async (client) => {
       await using locks = createLocks(redisBackend(client), { prefix: 'test' })

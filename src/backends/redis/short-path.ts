@@ -22,6 +22,7 @@ export class ShortPath {
 
   /** One that has a place, or something to tell about itself, is not so simple. */
   isFor(claims: readonly Claim[]): boolean {
+    if (this.#busy.size > 0 && this.#clock.now() >= this.#clearAt) this.#busy.clear()
     return claims.every(
       ({ resource, place, type, metadata }) =>
         place === undefined && type === undefined && metadata === undefined && !(this.#busy.size > 0 && this.#busy.has(resource)),
