@@ -35,7 +35,9 @@ export class Claims implements SeatSurroundings {
   readonly #withdrawals: Withdrawals
   /** By resource. */
   readonly #queues = new Registry<LocalQueue>()
-  readonly #adopted = new RecentSet(MAX_ADOPTED)
+  readonly #adopted = new RecentSet(MOST_RECENT)
+  /** Until they are adopted they go by the name that they had here: news of their grant may still come. */
+  readonly #givenAway = new RecentSet(MOST_RECENT)
   readonly #adopting = new Set<Promise<Hold>>()
   readonly #onLost: (hold: Hold) => void
   #closing: Promise<void> | undefined
@@ -196,7 +198,7 @@ export class Claims implements SeatSurroundings {
     switch (wakeUp.kind) {
       case 'granted':
         if (loop) loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting)
-        else if (!hold) this.#withdrawals.cameBack(claimId)
+        else if (!hold && !this.#givenAway.has(claimId)) this.#withdrawals.cameBack(claimId, wakeUp.resource)
         break
       case 'revoked':
         hold?.lose('it was revoked')
@@ -276,6 +278,7 @@ export class Claims implements SeatSurroundings {
       queue.holds.splice(queue.holds.indexOf(hold), 1)
       this.#tidy(queue)
     }
+    if (hold.isGivenAway) this.#givenAway.add(hold.claim.id)
     if (hold.isLost) this.#onLost(hold)
   }
 
@@ -285,7 +288,7 @@ export class Claims implements SeatSurroundings {
   }
 }
 
-const MAX_ADOPTED = 10_000
+const MOST_RECENT = 10_000
 
 /** Remembers the latest of what was added. */
 class RecentSet extends Set<string> {

@@ -149,6 +149,10 @@ export class Hold implements Linked<Hold> {
     return this.#state === 'held'
   }
 
+  get isGivenAway(): boolean {
+    return this.#state === 'transferred'
+  }
+
   get isLost(): boolean {
     return this.#state === 'lost'
   }

@@ -3,18 +3,20 @@
  * failed. Tried again for as long as the claim could be in somebody's way.
  *
  * They are remembered for a while: one of their requests may have been on its way for so long that it comes after the
- * withdrawal, and then the claim is granted after all. Only what is known to be withdrawn is ever freed on such a grant. An
- * unknown claim may be one that was given away, and is somebody else's by now.
+ * withdrawal, and then the claim is granted after all. And a store can bring claims back that ended long ago: after a failover
+ * its queue may be what it was a second before. Each of them would be in the way for its whole TTL.
  */
 import { asHoldfastError } from './answer.js'
 import type { Backend } from './backend.js'
-import type { Batcher, OwnClaim } from './batcher.js'
+import { OwnClaim, type Batcher } from './batcher.js'
 import type { Clock } from './clock.js'
 import { BackendError, type HoldfastError } from './errors.js'
 import type { Events } from './events.js'
 
 const FIRST_PAUSE_MS = 50
 const MAX_PAUSE_MS = 1_000
+/** Of one that is known by its id only. */
+const UNKNOWN_TTL_MS = 10_000
 const REMEMBERED_MS = 60_000
 const MAX_REMEMBERED = 10_000
 
@@ -43,9 +45,9 @@ export class Withdrawals {
   }
 
   /** The store has told of a grant that nobody waits for. */
-  cameBack(claimId: string): void {
-    const withdrawn = this.#remembered.get(claimId)
-    if (withdrawn) this.start(withdrawn.claim)
+  cameBack(claimId: string, resource: string): void {
+    const { claim } = this.#remembered.get(claimId) ?? {}
+    this.start(claim ?? new OwnClaim({ id: claimId, resource, take: 1, limit: 1, ttlMs: UNKNOWN_TTL_MS }))
   }
 
   /** Waits for what is under way; from now on nothing is tried a second time. */

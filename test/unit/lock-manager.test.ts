@@ -887,3 +887,34 @@ describe('await using', () => {
     expect(store.requests.map(({ method }) => method)).toEqual(['claim', 'release', 'close'])
   })
 })
+
+describe('news of a grant that nobody waits for', () => {
+  const granted = (claimId: string) =>
+    ({ kind: 'granted', resource: 'k', claimId, epoch: 1n << 60n, since: 0, waiting: 0 }) as const
+
+  it('is answered by a release: a failover may have brought the claim back', async () => {
+    const { manager, store } = manualWorld()
+    const locks = manager()
+    await (await locks.lock('k')).release()
+    const [claimId] = store.sent('claim')[0]!.claimIds
+    const before = store.sent('release').length
+    store.wake(locks.owner, granted(claimId!))
+    await settle()
+    expect(store.sent('release').slice(before).map(({ claimIds }) => claimIds)).toEqual([[claimId]])
+  })
+
+  it('is nothing if the lock is held, or was given away: whoever adopts it needs it as it is', async () => {
+    const { manager, store } = manualWorld()
+    const [locks, other] = [manager(), manager()]
+    const lock = await locks.lock('k')
+    const [claimId] = store.sent('claim')[0]!.claimIds
+    store.wake(locks.owner, granted(claimId!))
+    await settle()
+    lock.assertHeld()
+    const text = lock.transfer()
+    store.wake(locks.owner, granted(claimId!))
+    await settle()
+    expect(store.sent('release')).toEqual([])
+    expect(await (await other.adopt(text)).release()).toBe(true)
+  })
+})
