@@ -1,11 +1,12 @@
 import type { BackendFactory } from '../../core/backend.js'
 import { ConfigurationError, ConnectorError } from '../../core/errors.js'
-import { RedisBackend, type RedisOptions } from './backend.js'
+import { RedisBackend } from './backend.js'
 import type { RedisClient } from './client.js'
 import { fromIoredis, isIoredis, type IoredisClient, type IoredisCluster } from './clients/ioredis.js'
 import { fromNodeRedis, isNodeRedis, type NodeRedisClient, type NodeRedisCluster, type NodeRedisSentinel } from './clients/node-redis.js'
+import type { RedisOptions } from './steps.js'
 
-export type { RedisOptions } from './backend.js'
+export type { RedisOptions } from './steps.js'
 export type { IoredisClient, IoredisCluster } from './clients/ioredis.js'
 export type { NodeRedisClient, NodeRedisCluster, NodeRedisSentinel } from './clients/node-redis.js'
 
