@@ -49,6 +49,8 @@ interface Named {
 }
 
 const SCAN_PAGE = 200
+/** Redis counts up to 2^63 - 1; no clock shows as much as this in microseconds for 140,000 years. */
+const HIGHEST_EPOCH = 2n ** 62n
 
 export class RedisBackend implements Backend {
   readonly name = 'redis'
@@ -77,6 +79,7 @@ export class RedisBackend implements Backend {
     this.#own = own
     this.#scope = scope
     this.#options = options
+    if (client.isCluster && !isWhole(scope.prefix)) throw new ConfigurationError(`On a cluster a prefix has no "{", or something in "{…}": ${scope.prefix}`)
     this.#keys = new Keys(scope.prefix, client.isCluster)
     this.partOf = client.isCluster ? (resource) => this.#keys.slotOf(resource) : undefined
     this.#shortPath = new ShortPath(this.#keys, scope.clock)
@@ -446,6 +449,8 @@ export class RedisBackend implements Backend {
   }
 
   #noteEpoch(slot: number, epoch: bigint): void {
+    // Anybody may publish, or set a lock's key; the counter must not be set to where it cannot go on.
+    if (epoch > HIGHEST_EPOCH) return
     const highest = this.#highestEpochs.get(slot)
     if (highest === undefined || epoch > highest) this.#highestEpochs.set(slot, epoch)
   }
@@ -466,6 +471,12 @@ const NOT_COUNTED = 'Semaphores and read-write locks are not there yet on Redis.
 
 function isLock({ take, limit }: Claim): boolean {
   return take === 1 && limit === 1
+}
+
+/** Whether the tags of the keys that begin with it still count: the first "{" decides. */
+function isWhole(prefix: string): boolean {
+  const open = prefix.indexOf('{')
+  return open < 0 || prefix.indexOf('}', open) > open + 1
 }
 
 function isRefused({ status }: ClaimState): boolean {
