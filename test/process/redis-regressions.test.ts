@@ -393,6 +393,48 @@ describe('a client of the caller', () => {
     })
   })
 
+  it('of a user who may not have one key any more keeps the locks on others', async () => {
+    await redis.cli('ACL', 'SETUSER', 'some', 'on', '>secret', '~*', '&*', '+@all')
+    await withClient({ port: redis.port, username: 'some', password: 'secret' }, async (client) => {
+      await using locks = createLocks(redisBackend(client), { prefix: 'test' })
+      const options = { ttlMs: 1_000, renewEveryMs: 200 }
+      const [kept, forbidden] = await Promise.all([locks.lock('kept', options), locks.lock('forbidden', options)])
+      await redis.cli('ACL', 'SETUSER', 'some', 'resetkeys', '~test:fence', '~test:*kept')
+      await expect.poll(() => forbidden.signal.aborted, { timeout: 2_000 }).toBe(true)
+      await sleep(500)
+      expect(kept.signal.aborted).toBe(false)
+    })
+    await redis.cli('ACL', 'DELUSER', 'some')
+  })
+
+  it('an outsider may hold with any value, also one that looks like a failure', async () => {
+    await withClient({ port: redis.port }, async (client) => {
+      await using locks = createLocks(redisBackend(client), { prefix: 'test' })
+      await client.set('test:lock:k', '-1', 'PX', 60_000)
+      expect(await locks.tryLock('k')).toBeNull()
+      const seen: string[] = []
+      for await (const { key } of locks.inspect()) seen.push(key)
+      expect(seen).toEqual(['k'])
+      await locks.forceRelease('k', { now: true })
+      expect(await client.exists('test:lock:k')).toBe(0)
+    })
+  })
+
+  it('hears of an epoch that cannot be: nobody is kept from locking by it', async () => {
+    await withClient({ port: redis.port }, async (client) => {
+      await using locks = createLocks(redisBackend(client), { prefix: 'test' })
+      await locks.lock('held')
+      const channel = `test:wake:${locks.owner}`
+      await expect.poll(async () => (await client.pubsub('NUMSUB', channel))[1], { timeout: 3_000 }).toBe(1)
+      await client.publish(channel, `granted ${'a'.repeat(32)} ${'9'.repeat(20)} 1 0 test:lock:k`)
+      await client.set('test:lock:busy', `${'a'.repeat(32)}.${'9'.repeat(19)}.somebody`, 'PX', 60_000)
+      expect(await locks.tryLock('busy')).toBeNull()
+      await sleep(50)
+      await locks.withLock('k', () => {})
+      expect(String(await client.get('test:fence'))).toHaveLength(16)
+    })
+  })
+
   it('that gives numbers as strings is understood', async () => {
     await withClient({ port: redis.port, stringNumbers: true }, async (client) => {
       await using locks = createLocks(redisBackend(client), { prefix: 'test' })

@@ -49,6 +49,16 @@ describe('redisBackend()', () => {
     expect(() => redisBackend(make())).toThrow(/keyPrefix "p:"/)
   })
 
+  it('takes no prefix that tears the keys of a lock apart in a cluster', () => {
+    for (const prefix of ['{', 'a{b', '{}', 'a{}b{c}']) {
+      expect(() => createLocks(redisBackend(new Cluster(['localhost'], lazy)), { prefix })).toThrow(ConfigurationError)
+    }
+    for (const prefix of ['a', '{a}', 'a{b}c', '}', '}{a}{']) {
+      expect(() => createLocks(redisBackend(new Cluster(['localhost'], lazy)), { prefix })).not.toThrow()
+    }
+    expect(() => createLocks(redisBackend(new Redis(lazy)), { prefix: '{' })).not.toThrow()
+  })
+
   it.each([
     ['undefined', undefined],
     ['null', null],

@@ -27,6 +27,9 @@ export class RedisBackend implements Backend {
     this.#client = client
     this.#own = own
     this.#scope = scope
+    if (client.isCluster && !isWhole(scope.prefix)) {
+      throw new ConfigurationError(`On a cluster a prefix has no "{", or something in "{…}": ${scope.prefix}`)
+    }
     this.#keys = new Keys(scope.prefix, client.isCluster)
     this.#steps = new Steps(client, scope, this.#keys, options)
     this.partOf = client.isCluster ? (resource) => this.#keys.slotOf(resource) : undefined
@@ -150,6 +153,12 @@ const NOT_COUNTED = 'Semaphores and read-write locks are not there yet on Redis.
 
 function isLock({ take, limit }: Claim): boolean {
   return take === 1 && limit === 1
+}
+
+/** Whether the tags of the keys that begin with it still count: the first "{" decides. */
+function isWhole(prefix: string): boolean {
+  const open = prefix.indexOf('{')
+  return open < 0 || prefix.indexOf('}', open) > open + 1
 }
 
 function resourceOf({ resource }: Named): string {

@@ -10,8 +10,9 @@ export function codeOf(item: Item): number {
   return Number(typeof item === 'object' ? item[0] : item)
 }
 
+/** By its length too: `inspect.lua` begins with what is in the lock, and an outsider may have put anything there. */
 export function failure(item: Item): Failed | undefined {
-  return typeof item === 'object' && codeOf(item) === -1 ? { status: 'failed', error: redisItemError(item[1] as string) } : undefined
+  return typeof item === 'object' && item.length === 2 && codeOf(item) === -1 ? { status: 'failed', error: redisItemError(item[1] as string) } : undefined
 }
 
 /** Type and metadata in one text; empty if there are none. */

@@ -46,6 +46,9 @@ export interface Named {
   readonly resource: string
 }
 
+/** Redis counts up to 2^63 - 1; no clock shows as much as this in microseconds for 140,000 years. */
+const HIGHEST_EPOCH = 2n ** 62n
+
 export class Steps {
   readonly #client: RedisClient
   readonly #scope: Scope
@@ -325,6 +328,8 @@ export class Steps {
   }
 
   #noteEpoch(slot: number, epoch: bigint): void {
+    // Anybody may publish, or set a lock's key; the counter must not be set to where it cannot go on.
+    if (epoch > HIGHEST_EPOCH) return
     const highest = this.#highestEpochs.get(slot)
     if (highest === undefined || epoch > highest) this.#highestEpochs.set(slot, epoch)
   }
