@@ -10,6 +10,8 @@ export interface Registered<T> {
 }
 
 const FIRST_BUCKETS = 64
+/** Nobody can choose names that share a bucket. */
+const SEED = Math.floor(Math.random() * 2 ** 31)
 
 export class Registry<T extends Registered<T>> {
   #buckets: (T | undefined)[] = emptyBuckets(FIRST_BUCKETS)
@@ -58,8 +60,8 @@ export class Registry<T extends Registered<T>> {
   }
 
   #bucketOf(name: string): number {
-    let hash = 0
-    for (let i = 0; i < name.length; i++) hash = (Math.imul(hash, 31) + name.charCodeAt(i)) | 0
+    let hash = SEED
+    for (let i = 0; i < name.length; i++) hash = (Math.imul(hash, 31) + name.charCodeAt(i)) ^ (hash >>> 16)
     // The number of buckets is a power of two: the upper bits have to count, too.
     return (hash ^ (hash >>> 15)) & (this.#buckets.length - 1)
   }

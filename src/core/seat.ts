@@ -164,8 +164,9 @@ export class Seat implements Outcome {
 
   refused(blocker: Blocker): void {
     this.#loop = undefined
-    for (const waiter of this.#line.leaving()) waiter.refused(blocker)
+    const waiters = [...this.#line.leaving()]
     this.#around.vacant(this)
+    for (const waiter of waiters) waiter.refused(blocker)
   }
 
   failed(error: HoldfastError): void {
