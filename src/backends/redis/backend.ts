@@ -79,7 +79,9 @@ export class RedisBackend implements Backend {
     this.#own = own
     this.#scope = scope
     this.#options = options
-    if (client.isCluster && !isWhole(scope.prefix)) throw new ConfigurationError(`On a cluster a prefix has no "{", or something in "{…}": ${scope.prefix}`)
+    if (client.isCluster && !isWhole(scope.prefix)) {
+      throw new ConfigurationError(`On a cluster a prefix has no "{", or something in "{…}", unlike "${scope.prefix}".`)
+    }
     this.#keys = new Keys(scope.prefix, client.isCluster)
     this.partOf = client.isCluster ? (resource) => this.#keys.slotOf(resource) : undefined
     this.#shortPath = new ShortPath(this.#keys, scope.clock)
@@ -274,7 +276,8 @@ export class RedisBackend implements Backend {
 
   async #renew(slot: number, renewals: readonly Renewal[]): Promise<readonly (RenewState | Failed)[]> {
     // Half way between two nodes, some of the keys are here and some there.
-    const keep = (all: readonly Renewal[]) => orApart(all, (some) => this.#keep(slot, some), (error) => isForGood(error) || isMigrating(error))
+    const mayBeForOne = (error: unknown) => isForGood(error) || isMigrating(error)
+    const keep = (all: readonly Renewal[]) => orApart(all, (some) => this.#keep(slot, some), mayBeForOne)
     const inFull = (all: readonly Renewal[]) => orApart(all, (some) => this.#renewInFull(slot, some), isForGood)
     const plain = renewals.filter(isPlain)
     if (plain.length === renewals.length) return keep(renewals)
