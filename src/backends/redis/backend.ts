@@ -28,7 +28,7 @@ export class RedisBackend implements Backend {
     this.#own = own
     this.#scope = scope
     if (client.isCluster && !isWhole(scope.prefix)) {
-      throw new ConfigurationError(`On a cluster a prefix has no "{", or something in "{…}": ${scope.prefix}`)
+      throw new ConfigurationError(`On a cluster a prefix has no "{", or something in "{…}", unlike "${scope.prefix}".`)
     }
     this.#keys = new Keys(scope.prefix, client.isCluster)
     this.#steps = new Steps(client, scope, this.#keys, options)

@@ -137,7 +137,8 @@ export class Steps {
 
   async renew(slot: number, renewals: readonly Renewal[]): Promise<readonly (RenewState | Failed)[]> {
     // Half way between two nodes, some of the keys are here and some there.
-    const keep = (all: readonly Renewal[]) => orApart(all, (some) => this.#keep(slot, some), (error) => isForGood(error) || isMigrating(error))
+    const mayBeForOne = (error: unknown) => isForGood(error) || isMigrating(error)
+    const keep = (all: readonly Renewal[]) => orApart(all, (some) => this.#keep(slot, some), mayBeForOne)
     const inFull = (all: readonly Renewal[]) => orApart(all, (some) => this.#renewInFull(slot, some), isForGood)
     const plain = renewals.filter(isPlain)
     if (plain.length === renewals.length) return keep(renewals)
