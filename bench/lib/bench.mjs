@@ -21,7 +21,7 @@ export async function bench(folder, workloads, { rounds, json, docs }) {
     takenAt: new Date().toISOString(),
     rounds,
     machine: { cpu: cpus()[0]?.model, cores: cpus().length, memoryGb: Math.round(totalmem() / 2 ** 30) },
-    versions: { node: process.version, redis: await server.version(), ...installedVersions() },
+    versions: { node: process.version, server: await server.version(), ...installedVersions() },
     workloads: await measureAll(server, workloads, rounds)
   }))
   results.musts = checkMusts(results.workloads)

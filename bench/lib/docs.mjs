@@ -14,14 +14,14 @@ export function writeDocs(docs, results) {
 }
 
 function page({ takenAt, machine, versions, rounds, othersCpu, musts, workloads }) {
-  const { node, redis, ...packages } = versions
+  const { node, server, ...packages } = versions
   const others = othersCpu ? ` Other processes used ${Math.round(100 * othersCpu.median)} % of the machine.` : ''
   return `# Benchmarks
 
 Made by \`npm run bench -- --docs\` on ${takenAt.slice(0, 10)}. What is measured and how is in bench/README.md of the \
 repository. Absolute numbers are those of one machine, with the server beside the clients: compare the ratios.
 
-${machine.cores} cores (${machine.cpu}), ${machine.memoryGb} GB, Node ${node}, Redis ${redis}. ${rounds} rounds, in \
+${machine.cores} cores (${machine.cpu}), ${machine.memoryGb} GB, Node ${node}, Redis ${server}. ${rounds} rounds, in \
 which all take turns; medians, with the least and the most.${others}
 
 ${Object.entries(packages).map(([name, version]) => `${name} ${version}`).join(' · ')}
