@@ -324,7 +324,7 @@ class Pair implements Connection {
   }
 
   reset(): void {
-    for (const socket of this.#sockets) socket.resetAndDestroy()
+    for (const socket of this.#sockets) resetSocket(socket)
   }
 
   destroy(): void {
@@ -411,7 +411,7 @@ class Lane {
         this.#queuedBytes -= item.data.length
         if (mode === 'pass' && this.#to.writable) this.#draining = !this.#to.write(item.data)
       } else if (item.end === 'fin') this.#to.end()
-      else this.#to.resetAndDestroy()
+      else resetSocket(this.#to)
     }
     if (this.#queuedBytes <= HIGH_WATER_BYTES / 2 && this.#from.isPaused()) this.#from.resume()
   }
@@ -424,6 +424,12 @@ function applies(rule: Rule, direction: Direction, connection: Connection): bool
 function matches(only: Which | undefined, connection: Connection): boolean {
   if (only === undefined) return true
   return typeof only === 'number' ? connection.id === only : only(connection)
+}
+
+/** Node leaks a socket that is reset while it still shuts down: no RST, no 'close', and whoever waits for that hangs. */
+function resetSocket(socket: Socket): void {
+  if (socket.writableEnded) socket.destroy()
+  else socket.resetAndDestroy()
 }
 
 function closed(socket: Socket): Promise<void> {

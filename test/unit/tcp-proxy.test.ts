@@ -326,6 +326,18 @@ describe('the end of connections', () => {
     await client(proxy)
   })
 
+  test('reset: also in the moment in which a held back end goes on', async () => {
+    const proxy = await proxied()
+    const a = await client(proxy)
+    const fault = proxy.hold({ direction: 'up' })
+    a.socket.end()
+    await sleep(QUIET_MS)
+    fault.heal()
+    proxy.reset()
+    await a.closes()
+    await vi.waitFor(() => expect(proxy.connections).toEqual([]))
+  })
+
   test('cut: connections end without an error, and new ones work', async () => {
     const proxy = await proxied()
     const a = await client(proxy)
