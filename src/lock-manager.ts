@@ -88,8 +88,7 @@ export class LockManager implements AsyncDisposable {
     const request = this.#request(key, options, this.#tryOnce)
     const held = this.#heldByChain(key)
     if (held) return request.reentrant ? held.enter() : null
-    const result = await this.#claims.acquire(key, ONE_OF_ONE, request)
-    return result instanceof Hold ? this.#keep(new HeldLock(this.#claims, result, request)).enter() : null
+    return this.#claims.acquire(key, ONE_OF_ONE, request, (result) => (result instanceof Hold ? this.#keep(result).enter() : null))
   }
 
   /** Runs `fn` under the lock and returns what it returns. The lock is released whatever happens. */
@@ -186,17 +185,22 @@ export class LockManager implements AsyncDisposable {
   }
 
   /** In callback forms, the handle's signal follows the caller's own. */
-  async #lock(key: string, options: LockOptions | undefined, signal?: AbortSignal): Promise<LockHandle> {
-    const request = this.#request(key, options, this.#wait)
-    const held = this.#heldByChain(key)
-    if (held && !request.reentrant) throw new LockAlreadyHeldError(key)
-    // At once: an outer release that comes later leaves it held for the inner one.
-    if (held) return held.enter(signal)
-    const result = await this.#claims.acquire(key, ONE_OF_ONE, request)
-    if (result instanceof Hold) return this.#keep(new HeldLock(this.#claims, result, request)).enter(signal)
-    // Whoever listens to events may have closed the manager by now.
-    this.#claims.assertOpen()
-    throw notAcquired(key, result, request.waitMs, this.owner)
+  #lock(key: string, options: LockOptions | undefined, signal?: AbortSignal): Promise<LockHandle> {
+    try {
+      const request = this.#request(key, options, this.#wait)
+      const held = this.#heldByChain(key)
+      if (held && !request.reentrant) throw new LockAlreadyHeldError(key)
+      // At once: an outer release that comes later leaves it held for the inner one.
+      if (held) return Promise.resolve(held.enter(signal))
+      return this.#claims.acquire(key, ONE_OF_ONE, request, (result) => {
+        if (result instanceof Hold) return this.#keep(result).enter(signal)
+        // Whoever listens to events may have closed the manager by now.
+        this.#claims.assertOpen()
+        throw notAcquired(key, result, request.waitMs, this.owner)
+      })
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
   #request(key: string, options: LockOptions | undefined, defaults: ResolvedLockOptions): ResolvedLockOptions {
@@ -213,12 +217,13 @@ export class LockManager implements AsyncDisposable {
     )
   }
 
-  #keep(lock: HeldLock): HeldLock {
+  #keep(hold: Hold): HeldLock {
     this.#claims.assertOpen()
-    lock.hold.holder = lock
-    if (this.#lost.size > 0) this.#lost.delete(lock.hold.key)
+    const lock = new HeldLock(this.#claims, hold)
+    hold.holder = lock
+    if (this.#lost.size > 0) this.#lost.delete(hold.key)
     // It can have ended in the meantime.
-    if (!lock.hold.isHeld && lock.hold.isLost) this.#rememberLost(lock.hold)
+    if (hold.isLost) this.#rememberLost(hold)
     return lock
   }
 

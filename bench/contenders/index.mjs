@@ -9,10 +9,11 @@
  *
  * so that no wrapper stands between the loop and the library. All get the same `ttlMs`.
  *
- *   role     'raw': what the client alone can do · 'local': no store at all · 'peer' · 'ours'
+ *   role     'raw': what the client alone can do · 'limit': what it can do with our scripts · 'local': no store at all · 'peer' ·
+ *            'ours'
  *   direct   the commands that it sends besides scripts: that is how requests are told from what scripts call
- *   tuned    the same library, set up in its own favour for 'sending' many requests at once, or for 'waiting'; where
- *            the other matters, it would make no difference or a bad one, so there it does not take part
+ *   tuned    the same library, set up in its own favour for 'sending' many requests at once, for 'waiting' or for 'renewing'; where
+ *            another matters, it would make no difference or a bad one, so there it does not take part
  *   renews   whether it keeps alive what it holds
  *   quick    false: not in a quick run, since somebody much like it is
  */
@@ -38,9 +39,13 @@ const ALL = [
   { id: 'holdfast on node-redis', ...HOLDFAST, quick: false, settings: { clientName: 'node-redis' } },
   { id: 'holdfast strict', ...HOLDFAST, quick: false, ...waiting({ lock: { fairness: 'strict' } }) },
 
+  // As rarely as redis-semaphore: what one renewal costs, apart from how often it is made.
+  { id: 'holdfast every 4 s', ...HOLDFAST, renews: true, tuned: 'renewing', settings: { lock: { renewEveryMs: 4_000 } } },
+
   { id: 'ioredis', ...IOREDIS },
   { id: 'ioredis pipelined', ...IOREDIS, ...sending() },
   { id: 'node-redis', ...NODE_REDIS },
+  { id: 'our scripts on ioredis', role: 'limit', file: 'scripts', renews: true },
 
   { id: 'redlock', ...REDLOCK, renews: true },
   { id: 'redlock pipelined', ...REDLOCK, quick: false, ...sending() },

@@ -55,14 +55,19 @@ export class Answers {
 
   /** Rejects when there is no answer in time. What the request does later is not awaited. */
   inTime<T>(request: Promise<T>): Promise<T> {
+    return this.of((answered, failed) => void request.then(answered, failed))
+  }
+
+  /** The same, for a request that is made here. */
+  of<T>(request: (answered: (answer: T) => void, failed: (error: unknown) => void) => void): Promise<T> {
     return new Promise((resolve, reject) => {
       const unanswered = this.expect(() => reject(noAnswer(this.#backend)))
-      request.then(
+      request(
         (answer) => {
           this.forget(unanswered)
           resolve(answer)
         },
-        (error: unknown) => {
+        (error) => {
           this.forget(unanswered)
           reject(asHoldfastError(error, this.#backend))
         },

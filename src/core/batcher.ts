@@ -112,24 +112,21 @@ export class Batcher {
     this.#work.add(entry)
   }
 
-  release(claim: OwnClaim): Promise<ReleaseState> {
-    return new Promise((resolve, reject) => {
-      const entry = new Entry({ item: claim, answered: resolve, failed: reject }, this.#release)
-      const renewing = OwnClaim.renewing(claim)
-      if (renewing?.isUnsent) this.#renewals.takeBack(renewing, claim)
-      const asked = OwnClaim.asked(claim)
-      if (asked?.isUnsent) this.#work.takeBack(asked, claim)
-      if (!asked?.call) this.#work.add(entry)
-      else this.#after(asked, () => this.#work.add(entry))
-    })
+  release(call: Call<OwnClaim, ReleaseState>): void {
+    const claim = call.item
+    const entry = new Entry(call, this.#release)
+    const renewing = OwnClaim.renewing(claim)
+    if (renewing?.isUnsent) this.#renewals.takeBack(renewing, claim)
+    const asked = OwnClaim.asked(claim)
+    if (asked?.isUnsent) this.#work.takeBack(asked, claim)
+    if (!asked?.call) this.#work.add(entry)
+    else this.#after(asked, () => this.#work.add(entry))
   }
 
-  renew(renewal: Renewal & { readonly claim: OwnClaim }): Promise<RenewState> {
-    return new Promise((resolve, reject) => {
-      const entry = new Entry({ item: renewal, answered: resolve, failed: reject }, this.#renew)
-      OwnClaim.renews(renewal.claim, entry)
-      this.#renewals.add(entry)
-    })
+  renew(call: Call<Renewal & { readonly claim: OwnClaim }, RenewState>): void {
+    const entry = new Entry(call, this.#renew)
+    OwnClaim.renews(call.item.claim, entry)
+    this.#renewals.add(entry)
   }
 
   /** They are gathered already. */

@@ -17,7 +17,7 @@ import { Keeper } from './keeper.js'
 import { LocalQueue } from './local-queue.js'
 import { Registry } from './registry.js'
 import { Seat, type SeatSurroundings, type Slots } from './seat.js'
-import { Waiter, type ClaimRequest, type Refusal } from './waiter.js'
+import { Waiter, type ClaimRequest, type Use } from './waiter.js'
 import { Withdrawals } from './withdrawals.js'
 
 /** All managers of a process share its event loop. */
@@ -61,13 +61,13 @@ export class Claims implements SeatSurroundings {
     this.#withdrawals = new Withdrawals(this.backend, this.batcher, clock, this.events)
   }
 
-  /** The hold, or why there is none within `waitMs`. */
-  acquire(resource: string, slots: Slots, request: ClaimRequest): Promise<Hold | Refusal> {
+  /** What `use` makes, at that very moment, of the hold, or of why there is none within `waitMs`. */
+  acquire<T>(resource: string, slots: Slots, request: ClaimRequest, use: Use<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       this.assertOpen()
       request.signal?.throwIfAborted()
       const seat = this.#seatFor(resource, slots, request)
-      seat.join(new Waiter(request, seat, this, resolve, reject))
+      seat.join(new Waiter(request, seat, this, { use, resolve, reject }))
     })
   }
 
@@ -104,7 +104,7 @@ export class Claims implements SeatSurroundings {
     const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from: given.token }
     let state: RenewState
     try {
-      state = await this.answers.inTime(this.batcher.renew(renewal))
+      state = await this.answers.of((answered, failed) => this.batcher.renew({ item: renewal, answered, failed }))
       if (state.status === 'failed') throw state.error
     } catch (error) {
       this.#adopted.delete(claim.id)

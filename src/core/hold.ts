@@ -15,7 +15,7 @@
  * goes on, with another hold.
  */
 import type { Answers } from './answer.js'
-import { EXACT_WITHIN_MS, type Backend } from './backend.js'
+import { EXACT_WITHIN_MS, type Backend, type ReleaseState, type Renewal, type RenewState } from './backend.js'
 import type { Batcher, OwnClaim } from './batcher.js'
 import type { Clock } from './clock.js'
 import { deadlineOf } from './deadline.js'
@@ -67,7 +67,7 @@ export function fenceOf(epoch: bigint, turn = 0): bigint {
   return epoch * BigInt(TURNS) + BigInt(turn)
 }
 
-export class Hold implements Linked<Hold> {
+export class Hold implements Linked<Hold>, Renewal {
   ahead: Hold | undefined
   behind: Hold | undefined
   /** Who works under it. */
@@ -80,13 +80,13 @@ export class Hold implements Linked<Hold> {
   /** A renewal is on its way. */
   awaitsRenewal = false
   readonly #around: HoldSurroundings
-  readonly #options: HoldTerms
+  readonly terms: HoldTerms
   #state: 'held' | 'releasing' | 'unreleased' | 'released' | 'lost' | 'transferred' = 'held'
   #ttlMs: number
   #deadline: number
   #renewAt: number
-  /** Grows with every extend: replies to renewals under earlier terms no longer move the deadline. */
-  #terms = 0
+  /** When it was last extended: replies to renewals from before that no longer move the deadline. */
+  #extendedAt = -Infinity
   #releasing: Promise<boolean> | undefined
   #extending: Promise<unknown> | undefined
   #shortenedAt = -Infinity
@@ -96,7 +96,7 @@ export class Hold implements Linked<Hold> {
   constructor(
     claim: OwnClaim,
     { epoch, deadline, turn, now }: { readonly epoch: bigint; readonly deadline: number; readonly turn: number; readonly now: number },
-    options: HoldTerms,
+    terms: HoldTerms,
     around: HoldSurroundings,
     seat?: HoldSeat,
   ) {
@@ -106,10 +106,10 @@ export class Hold implements Linked<Hold> {
     this.seat = seat
     this.acquiredAt = now
     this.#around = around
-    this.#options = options
+    this.terms = terms
     this.#ttlMs = claim.ttlMs
     this.#deadline = deadline
-    this.#renewAt = options.autoRenew ? this.#heardAt + this.renewEveryMs : Infinity
+    this.#renewAt = terms.autoRenew ? this.#heardAt + this.renewEveryMs : Infinity
     around.began(this)
   }
 
@@ -130,13 +130,14 @@ export class Hold implements Linked<Hold> {
     return this.#ttlMs
   }
 
-  get terms(): number {
-    return this.#terms
+  /** Then it is not what others have asked for. */
+  get isExtended(): boolean {
+    return this.#extendedAt > -Infinity
   }
 
   /** The moment it ends unless it is renewed before. */
   get endsAt(): number {
-    return Math.min(this.#deadline, this.acquiredAt + (this.#options.maxHoldMs ?? Infinity))
+    return Math.min(this.#deadline, this.acquiredAt + (this.terms.maxHoldMs ?? Infinity))
   }
 
   get isHeld(): boolean {
@@ -178,7 +179,7 @@ export class Hold implements Linked<Hold> {
     if (now < this.endsAt) return
     if (this.#state === 'unreleased') return this.#end('released')
     const expired = now >= this.#deadline
-    this.lose(expired ? `it was not renewed within its TTL (${this.#ttlMs} ms)` : `maxHoldMs (${this.#options.maxHoldMs}) is over`)
+    this.lose(expired ? `it was not renewed within its TTL (${this.#ttlMs} ms)` : `maxHoldMs (${this.terms.maxHoldMs}) is over`)
   }
 
   assertHeld(): void {
@@ -226,10 +227,11 @@ export class Hold implements Linked<Hold> {
 
   /** True if it was ours. Rejects if the store could not be asked; then it can be tried again. */
   release(): Promise<boolean> {
-    return this.#handOver() ? HANDED_OVER : this.#giveBack()
+    return this.handOver() ? HANDED_OVER : this.#giveBack()
   }
 
-  #handOver(): boolean {
+  /** Releases it in memory, if that can be: to the next in line here. */
+  handOver(): boolean {
     if (this.#state !== 'held' || !this.seat) return false
     const now = this.#around.clock.now()
     const tellNext = now < this.endsAt ? this.seat.handOver(this, now) : undefined
@@ -242,9 +244,9 @@ export class Hold implements Linked<Hold> {
   }
 
   /** The claim goes on with whoever is next; called in the course of a release. */
-  passOn(options: HoldTerms, now: number): Hold {
+  passOn(terms: HoldTerms, now: number): Hold {
     const { claim, epoch, turn } = this
-    const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1, now }, options, this.#around, this.seat)
+    const successor = new Hold(claim, { epoch, deadline: this.#deadline, turn: turn + 1, now }, terms, this.#around, this.seat)
     successor.awaitsRenewal = this.awaitsRenewal
     // Else each of a quick succession of holds would ask as if no answer were on its way.
     if (turn > 0 || this.awaitsRenewal) {
@@ -268,7 +270,7 @@ export class Hold implements Linked<Hold> {
   async #release(isRetry: boolean): Promise<boolean> {
     const { answers, batcher, keeper } = this.#around
     try {
-      const state = await answers.inTime(batcher.release(this.claim))
+      const state = await answers.of<ReleaseState>((answered, failed) => batcher.release({ item: this.claim, answered, failed }))
       this.#releasing = undefined
       if (state.status === 'failed') throw state.error
       // It was certainly ours when a release was first sent; one that failed may have released it.
@@ -313,18 +315,18 @@ export class Hold implements Linked<Hold> {
       this.assertHeld()
       const sentAt = clock.now()
       if (ttlMs < this.#ttlMs) this.#shortenedAt = sentAt
-      this.#terms++
+      this.#extendedAt = sentAt
       this.#ttlMs = ttlMs
       this.#deadline = Math.min(this.#deadline, deadlineOf(sentAt, ttlMs))
       this.renewAgainAt(sentAt + this.renewEveryMs)
       this.#around.keeper.schedule(this.dueAt())
       const renewal = { claim: this.claim, ttlMs, exact: true }
-      const state = await answers.inTime(batcher.renew(renewal))
+      const state = await answers.of<RenewState>((answered, failed) => batcher.renew({ item: renewal, answered, failed }))
       if (state.status === 'failed') throw state.error
       if (state.status === 'revoked') this.lose('it was revoked')
       if (state.status === 'lost') this.lose('it expired or was taken away')
       this.assertHeld()
-      if (state.status === 'held') this.renewed(sentAt, this.#terms, state.waiting)
+      if (state.status === 'held') this.#extended(sentAt, state.waiting)
     })
     this.#extending = extending.catch(() => {})
     return extending
@@ -338,7 +340,15 @@ export class Hold implements Linked<Hold> {
     this.seat?.ended(this)
   }
 
-  // For the keeper.
+  // For the keeper, who has it renewed as it is.
+
+  get exact(): boolean {
+    return false
+  }
+
+  get counting(): boolean {
+    return this.isPassedOn
+  }
 
   dueAt(): number {
     if (this.#state === 'releasing') return Infinity
@@ -356,14 +366,18 @@ export class Hold implements Linked<Hold> {
   }
 
   renewAgainAt(at: number): void {
-    if (this.#options.autoRenew) this.#renewAt = Math.min(this.#renewAt, at)
+    if (this.terms.autoRenew) this.#renewAt = Math.min(this.#renewAt, at)
   }
 
-  renewed(sentAt: number, terms: number, waiting: number | undefined): void {
+  renewed(sentAt: number, waiting: number | undefined): void {
+    if (sentAt > this.#extendedAt) this.#extended(sentAt, waiting)
+    else if (waiting !== undefined) this.seat?.waiting(waiting)
+  }
+
+  #extended(sentAt: number, waiting: number | undefined): void {
     if (waiting !== undefined) this.seat?.waiting(waiting)
-    if (terms !== this.#terms) return
     this.#deadline = Math.max(this.#deadline, deadlineOf(sentAt, this.#ttlMs))
-    if (this.#options.autoRenew) this.#renewAt = sentAt + this.renewEveryMs
+    if (this.terms.autoRenew) this.#renewAt = sentAt + this.renewEveryMs
     this.#around.keeper.schedule(this.dueAt())
   }
 
@@ -380,7 +394,7 @@ export class Hold implements Linked<Hold> {
   }
 
   get renewEveryMs(): number {
-    const { renewEveryMs } = this.#options
+    const { renewEveryMs } = this.terms
     const everyMs = renewEveryMs !== undefined && renewEveryMs < this.#ttlMs ? renewEveryMs : this.#ttlMs / 3
     return this.isPassedOn ? Math.min(everyMs, LOOK_EVERY_MS) : everyMs
   }

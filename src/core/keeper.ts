@@ -66,8 +66,18 @@ export class Keeper {
     const now = this.#clock.now()
     const due: Hold[] = []
     const over: Hold[] = []
-    let next = Infinity
     // Nobody is told of anything yet: whoever is may release others, and those would not be found any more.
+    const next = this.#sort(now, due, over)
+    if (next < Infinity) this.schedule(next)
+    for (const part of byPart(due, this.#backend, ({ key }) => key)) {
+      for (let i = 0; i < part.length; i += MAX_BATCH) this.#renew(part.slice(i, i + MAX_BATCH), now)
+    }
+    for (const hold of over) hold.look()
+  }
+
+  /** Finds what is due and what is over, and gives the moment at which the next will be. */
+  #sort(now: number, due: Hold[], over: Hold[]): number {
+    let next = Infinity
     for (let hold = this.#holds.first; hold; hold = hold.behind) {
       if (hold.endsAt <= now) {
         over.push(hold)
@@ -78,11 +88,7 @@ export class Keeper {
         next = Math.min(next, hold.dueAt())
       }
     }
-    if (next < Infinity) this.schedule(next)
-    for (const part of byPart(due, this.#backend, ({ key }) => key)) {
-      for (let i = 0; i < part.length; i += MAX_BATCH) this.#renew(part.slice(i, i + MAX_BATCH), now)
-    }
-    for (const hold of over) hold.look()
+    return next
   }
 
   #renew(holds: readonly Hold[], sentAt: number): void {
@@ -90,13 +96,13 @@ export class Keeper {
       if (hold.awaitsRenewal) this.#failed(hold, sentAt, noAnswer(this.#backend, Math.round(hold.renewEveryMs)))
       hold.renewalSent(sentAt)
     }
-    const terms = holds.map((hold) => hold.terms)
-    const renewals = holds.map(({ claim, ttlMs, isPassedOn }) => ({ claim, ttlMs, exact: false, counting: isPassedOn }))
-    this.#batcher.renewAll(renewals).then(
-      (states) => holds.forEach((hold, i) => this.#renewed(this.#current(hold), states[i]!, sentAt, terms[i]!)),
+    this.#batcher.renewAll(holds).then(
+      (states) => {
+        for (let i = 0; i < holds.length; i++) this.#renewed(this.#current(holds[i]!), states[i]!, sentAt)
+      },
       (error: unknown) => {
         const failed = { status: 'failed', error: asHoldfastError(error, this.#backend) } as const
-        holds.forEach((hold, i) => this.#renewed(this.#current(hold), failed, sentAt, terms[i]!))
+        for (const hold of holds) this.#renewed(this.#current(hold), failed, sentAt)
       },
     )
   }
@@ -106,13 +112,13 @@ export class Keeper {
     return hold.isKept ? hold : this.#holdOf(hold.claim)
   }
 
-  #renewed(hold: Hold | undefined, state: RenewState, sentAt: number, terms: number): void {
+  #renewed(hold: Hold | undefined, state: RenewState, sentAt: number): void {
     if (!hold) return
     hold.awaitsRenewal = false
     if (!hold.isKept) return
     switch (state.status) {
       case 'held':
-        hold.renewed(sentAt, terms, state.waiting)
+        hold.renewed(sentAt, state.waiting)
         break
       case 'lost':
         hold.lose('it expired or was taken away')

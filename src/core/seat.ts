@@ -215,7 +215,7 @@ export class Seat implements Outcome {
     const turnMs = now - this.#contendedAt
     const isTurnOver = turnMs >= LONGEST_TURN_MS || (turnMs >= SHORTEST_TURN_MS && this.#passLeft <= 0)
     // One that was extended is not what those in line have asked for.
-    const isAsAsked = hold.terms === 0 && hold.remainsFor(now) >= hold.ttlMs / 2
+    const isAsAsked = !hold.isExtended && hold.remainsFor(now) >= hold.ttlMs / 2
     return !isTurnOver && isAsAsked && hold.turn + 1 < TURNS
   }
 

@@ -28,6 +28,16 @@ export interface Refusal {
   readonly waitedMs: number
 }
 
+/** What a caller makes of what comes of its wait; whatever that throws, it is told. */
+export type Use<T> = (result: Hold | Refusal, request: ClaimRequest) => T
+
+/** Who has asked. */
+interface Caller<T> {
+  readonly use: Use<T>
+  readonly resolve: (used: T) => void
+  readonly reject: (reason: unknown) => void
+}
+
 /** Where it waits. */
 interface Place {
   readonly resource: string
@@ -42,8 +52,7 @@ export class Waiter implements Linked<Waiter> {
   behind: Waiter | undefined
   readonly #place: Place
   readonly #around: { readonly clock: Clock; readonly events: Events }
-  readonly #resolve: (result: Hold | Refusal) => void
-  readonly #reject: (reason: unknown) => void
+  readonly #caller: Caller<any>
   readonly #askedAt: number
   #isWaiting = false
   #timer: Timer | undefined
@@ -53,14 +62,12 @@ export class Waiter implements Linked<Waiter> {
     request: ClaimRequest,
     place: Place,
     around: { readonly clock: Clock; readonly events: Events },
-    resolve: (result: Hold | Refusal) => void,
-    reject: (reason: unknown) => void,
+    caller: Caller<any>,
   ) {
     this.request = request
     this.#place = place
     this.#around = around
-    this.#resolve = resolve
-    this.#reject = reject
+    this.#caller = caller
     this.#askedAt = around.clock.now()
     const { waitMs, signal } = request
     if (waitMs > 0 && waitMs < Infinity) this.#timer = around.clock.timer(waitMs, () => this.#waitIsOver(), 'awaited')
@@ -87,20 +94,20 @@ export class Waiter implements Linked<Waiter> {
       const { fence, ttlMs } = hold
       events.emit('acquired', hold.key, { fence, ttlMs, waitedMs: this.#waitedMs() })
     }
-    this.#resolve(hold)
+    this.#tell(hold)
   }
 
   refused({ holder, ahead, waiting }: Blocker): void {
     this.stop()
     const refusal = { blocker: { holder, ahead, waiting }, waitedMs: this.#waitedMs() }
     this.#around.events.emit('refused', this.#place.resource, refusal)
-    this.#resolve(refusal)
+    this.#tell(refusal)
   }
 
   failed(error: HoldfastError): void {
     this.stop()
     this.#around.events.emit('claim-failed', this.#place.resource, { error })
-    this.#reject(error)
+    this.#caller.reject(error)
   }
 
   /** By the caller's signal, or because the manager closes. */
@@ -108,7 +115,7 @@ export class Waiter implements Linked<Waiter> {
     this.stop()
     this.#place.leave(this)
     this.#around.events.emit('cancelled', this.#place.resource, { reason, waitedMs: this.#waitedMs() })
-    this.#reject(reason)
+    this.#caller.reject(reason)
   }
 
   #waitIsOver(): void {
@@ -116,6 +123,15 @@ export class Waiter implements Linked<Waiter> {
     this.#place.leave(this)
     if (verdict instanceof HoldfastError) this.failed(verdict)
     else this.refused(verdict)
+  }
+
+  #tell(result: Hold | Refusal): void {
+    const { use, resolve, reject } = this.#caller
+    try {
+      resolve(use(result, this.request))
+    } catch (error) {
+      reject(error)
+    }
   }
 
   #waitedMs(): number {

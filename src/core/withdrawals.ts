@@ -7,7 +7,7 @@
  * its queue may be what it was a second before. Each of them would be in the way for its whole TTL.
  */
 import { asHoldfastError } from './answer.js'
-import type { Backend } from './backend.js'
+import type { Backend, ReleaseState } from './backend.js'
 import { OwnClaim, type Batcher } from './batcher.js'
 import type { Clock } from './clock.js'
 import { BackendError, type HoldfastError } from './errors.js'
@@ -81,7 +81,7 @@ export class Withdrawals {
   /** However long it takes: sending it again would only pile up requests behind the one that hangs. */
   async #release(claim: OwnClaim): Promise<HoldfastError | undefined> {
     try {
-      const state = await this.#batcher.release(claim)
+      const state = await new Promise<ReleaseState>((answered, failed) => this.#batcher.release({ item: claim, answered, failed }))
       return state.status === 'failed' ? state.error : undefined
     } catch (error) {
       return asHoldfastError(error, this.#backend)

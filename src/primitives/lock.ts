@@ -37,24 +37,28 @@ export interface DistributedLock extends AsyncDisposable {
 /** What a lock takes. */
 export const ONE_OF_ONE = { take: 1, limit: 1 }
 
+const NOBODY: readonly LockHandle[] = []
+
 export class HeldLock {
   readonly claims: Claims
   readonly hold: Hold
-  readonly terms: HoldTerms
-  /** In the order in which they entered. */
-  readonly handles: LockHandle[] = []
+  /** In the order in which they entered. Almost always it is one: an array that can grow would be larger than all the rest. */
+  handles: readonly LockHandle[] = NOBODY
 
-  constructor(claims: Claims, hold: Hold, terms: HoldTerms) {
+  constructor(claims: Claims, hold: Hold) {
     this.claims = claims
     this.hold = hold
-    this.terms = terms
   }
 
   /** `signal`: in callback forms, the caller's own, which the handle's then follows too. */
   enter(signal?: AbortSignal): LockHandle {
     const handle = new LockHandle(this, signal)
-    this.handles.push(handle)
+    this.handles = this.handles.length === 0 ? [handle] : [...this.handles, handle]
     return handle
+  }
+
+  leave(handle: LockHandle): void {
+    this.handles = this.handles.length === 1 ? NOBODY : this.handles.filter((one) => one !== handle)
   }
 }
 
@@ -104,16 +108,18 @@ export class LockHandle implements DistributedLock {
     if (this.#left) throw this.#lock.hold.notHeld()
   }
 
-  async release(): Promise<boolean> {
-    if (this.#left) return false
+  release(): Promise<boolean> {
+    if (this.#left) return NOT_OURS
     const { handles, hold } = this.#lock
-    if (handles.length === 1) {
-      const ours = await hold.release()
-      if (!this.#left) this.#leave()
-      return ours
-    }
+    if (handles.length === 1 && !hold.handOver()) return this.#release()
     this.#leave()
-    return hold.isHeld
+    return handles.length === 1 || hold.isHeld ? OURS : NOT_OURS
+  }
+
+  async #release(): Promise<boolean> {
+    const ours = await this.#lock.hold.release()
+    if (!this.#left) this.#leave()
+    return ours
   }
 
   async extend(ttlMs: number): Promise<void> {
@@ -124,7 +130,8 @@ export class LockHandle implements DistributedLock {
 
   transfer(): string {
     this.assertHeld()
-    const { hold, claims, terms, handles } = this.#lock
+    const { hold, claims, handles } = this.#lock
+    const { terms } = hold
     if (handles.length > 1) {
       throw new ConfigurationError(`"${this.key}" has been entered ${handles.length} times; only the last to leave can give it away.`)
     }
@@ -167,9 +174,7 @@ export class LockHandle implements DistributedLock {
 
   #leave(): void {
     this.#left = true
-    const { handles } = this.#lock
-    if (handles.at(-1) === this) handles.pop()
-    else handles.splice(handles.indexOf(this), 1)
+    this.#lock.leave(this)
     for (const stop of this.#stopListening ?? []) stop()
     this.#stopListening = undefined
   }
@@ -194,6 +199,9 @@ export class LockHandle implements DistributedLock {
   }
 }
 
+const OURS = Promise.resolve(true)
+const NOT_OURS = Promise.resolve(false)
+
 interface Transfer extends HoldTerms {
   readonly prefix: string
   readonly key: string
@@ -211,7 +219,7 @@ function encodeTransfer(transfer: Transfer): string {
 }
 
 /** Takes up a lock that another process gave away with `transfer()`. */
-export async function adoptLock(claims: Claims, transfer: string): Promise<HeldLock> {
+export async function adoptLock(claims: Claims, transfer: string): Promise<Hold> {
   const { prefix, key, token, turn, ttlMs, type, metadata, autoRenew, renewEveryMs, maxHoldMs } = decodeTransfer(transfer)
   const ours = claims.events.source.prefix
   if (prefix !== ours) throw new ConfigurationError(`This lock was transferred under the prefix "${prefix}"; this manager has "${ours}".`)
@@ -220,7 +228,7 @@ export async function adoptLock(claims: Claims, transfer: string): Promise<HeldL
   const id = createHash('sha256').update(`${token}\n${claims.owner}`).digest('hex').slice(0, 32)
   const terms = { autoRenew, renewEveryMs, maxHoldMs }
   const claim = new OwnClaim({ id, resource: key, ...ONE_OF_ONE, ttlMs, type, metadata })
-  return new HeldLock(claims, await claims.adopt(claim, { id: claimId, token }, epoch, turn, terms), terms)
+  return claims.adopt(claim, { id: claimId, token }, epoch, turn, terms)
 }
 
 function decodeTransfer(text: string): Transfer {

@@ -64,8 +64,11 @@ function world(react: (request: Sent) => void = () => {}) {
           batcher.claim({ item: claimOf(id), answered, failed: reject }, ifBusy)
         }),
       ),
-    release: (id: string) => watch(batcher.release(claimOf(id))),
-    renew: (id: string) => watch(batcher.renew({ claim: claimOf(id), ttlMs: 10_000, exact: false })),
+    release: (id: string) => watch(new Promise<ReleaseState>((answered, failed) => batcher.release({ item: claimOf(id), answered, failed }))),
+    renew: (id: string) => {
+      const item = { claim: claimOf(id), ttlMs: 10_000, exact: false }
+      return watch(new Promise<RenewState>((answered, failed) => batcher.renew({ item, answered, failed })))
+    },
     claimOf,
     batcher,
   }

@@ -60,9 +60,16 @@ export class ShortPath {
   }
 }
 
-/** The epoch of each claim that was taken, and where. */
-export function readTaken(reply: string): { readonly epoch: bigint; readonly states: string; readonly node: string } | undefined {
+export interface Taken {
+  /** That of the first claim: microseconds, which numbers can count exactly for two centuries more. */
+  readonly epoch: number
+  /** For each claim whether it was taken (1) or left (0). */
+  readonly states: string
+  readonly node: string
+}
+
+export function readTaken(reply: string): Taken | undefined {
   if (reply === '') return undefined
   const [epoch, states, node = ''] = reply.split(' ')
-  return { epoch: BigInt(epoch!), states: states!, node }
+  return { epoch: Number(epoch), states: states!, node }
 }

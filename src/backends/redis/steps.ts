@@ -71,7 +71,6 @@ export class Steps {
     this.#options = options
     this.#keys = keys
     this.#shortPath = new ShortPath(keys, scope.clock)
-    this.#shortPath = new ShortPath(this.#keys, scope.clock)
     this.#wakeUps = new WakeUps(client, scope, keys, this.#serverClocks, {
       // The grant was written by another connection: WAIT has to follow a write of our own.
       grantsCount: options.waitReplicas === undefined,
@@ -94,20 +93,16 @@ export class Steps {
     const taken = readTaken(String(reply))
     if (!taken) return this.#claimInFull(slot, claims, ifBusy)
     const { epoch, states, node } = taken
-    this.#note(slot, node, sentAt, Number(epoch / 1_000n))
-    const held = (i: number) => this.#taken(epoch + BigInt(i), slot, node)
+    this.#note(slot, node, sentAt, Math.floor(epoch / 1_000))
+    this.#noteEpoch(slot, BigInt(epoch + states.length - 1))
+    this.#wakeUps.openSoon(node)
+    const held = (i: number): ClaimState => ({ status: 'held', epoch: BigInt(epoch + i), waiting: 0 })
     if (!states.includes('0')) return claims.map((_, i) => held(i))
     const left = claims.filter((_, i) => states[i] === '0')
     for (const claim of left) this.#shortPath.foundBusy(claim)
     if (left.length === claims.length) return this.#claimInFull(slot, claims, ifBusy)
     const rest = await settled(left, this.#claimInFull(slot, left, ifBusy))
     return claims.map((_, i) => (states[i] === '1' ? held(i) : rest.next().value!))
-  }
-
-  #taken(epoch: bigint, slot: number, node: string): ClaimState {
-    this.#noteEpoch(slot, epoch)
-    this.#wakeUps.openSoon(node)
-    return { status: 'held', epoch, waiting: 0 }
   }
 
   async #claimInFull(slot: number, claims: readonly Claim[], ifBusy: 'hearing' | 'queue' | 'leave'): Promise<readonly ClaimState[]> {
@@ -140,8 +135,8 @@ export class Steps {
     const mayBeForOne = (error: unknown) => isForGood(error) || isMigrating(error)
     const keep = (all: readonly Renewal[]) => orApart(all, (some) => this.#keep(slot, some), mayBeForOne)
     const inFull = (all: readonly Renewal[]) => orApart(all, (some) => this.#renewInFull(slot, some), isForGood)
+    if (renewals.every(isPlain)) return keep(renewals)
     const plain = renewals.filter(isPlain)
-    if (plain.length === renewals.length) return keep(renewals)
     if (plain.length === 0) return inFull(renewals)
     const others = renewals.filter((renewal) => !isPlain(renewal))
     const [kept, rest] = (await Promise.all([keep(plain), inFull(others)])).map((states) => states.values())
@@ -150,16 +145,22 @@ export class Steps {
 
   /** Most are about nothing but the lock's own key. */
   async #keep(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
-    const words = renewals.map(({ claim }) => this.#keys.lockOf(claim.resource))
-    const ids = renewals.map(({ claim }) => claim.id)
-    words.push(this.#scope.owner, this.#client.isCluster ? '@' : '', ids.join(''))
+    const words: string[] = []
     const [{ ttlMs }] = renewals as [Renewal]
-    if (renewals.every((renewal) => renewal.ttlMs === ttlMs)) words.push(String(ttlMs))
+    let ids = ''
+    let isSameTtl = true
+    for (const renewal of renewals) {
+      words.push(this.#keys.lockOf(renewal.claim.resource))
+      ids += renewal.claim.id
+      isSameTtl &&= renewal.ttlMs === ttlMs
+    }
+    words.push(this.#scope.owner, this.#client.isCluster ? '@' : '', ids)
+    if (isSameTtl) words.push(String(ttlMs))
     else for (const renewal of renewals) words.push(String(renewal.ttlMs))
     const sentAt = this.#scope.clock.now()
     const [serverMs, node, states] = await this.#run(scripts.keep, renewals.length, words)
     this.#note(slot, node, sentAt, serverMs)
-    return renewals.map((_, i) => KEPT[String(states[i])]!)
+    return Array.from(String(states), (state) => KEPT[state]!)
   }
 
   async #renewInFull(slot: number, renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
