@@ -1,0 +1,72 @@
+/**
+ * What happened in a run: an append-only log that everything else is judged by. Workers tell of what they do, the gate of what it
+ * let through, the nemesis of what it broke.
+ *
+ * Times are process.hrtime.bigint(), in nanoseconds: one clock for all processes of a machine, which no fault moves.
+ */
+
+/** What each guarded operation is about. Every key has its own register behind the gate. */
+export type Workload =
+  /** Read, change, write, all under a lock and past a gate that checks fences. */
+  | 'fenced'
+  /** The same, past no gate: how often does a lock alone lose an update? */
+  | 'unfenced'
+  /** First come, first served: `fairness: 'strict'`. */
+  | 'fifo'
+  /** Many of those who ask leave before they are served. */
+  | 'cancelled'
+
+export type Event =
+  /** A worker process began or ended; `killed` if the nemesis did it. */
+  | { readonly type: 'began'; readonly at: bigint; readonly worker: string }
+  | { readonly type: 'ended'; readonly at: bigint; readonly worker: string; readonly how: 'closed' | 'killed' | 'failed'; readonly why?: string }
+  /** A caller asked for a key. `op` is unique in the run. */
+  | { readonly type: 'asked'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly workload: Workload }
+  /** It holds. */
+  | { readonly type: 'granted'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly fence: bigint }
+  /** It does not: it was cancelled, its time was over, or the store failed. */
+  | { readonly type: 'refused'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly error: string }
+  /** The handle said, when asked after `since`, that it is held. */
+  | { readonly type: 'confirmed'; readonly at: bigint; readonly since: bigint; readonly worker: string; readonly op: string; readonly key: string }
+  /** Its signal aborted, or it said that it is not held any more. */
+  | { readonly type: 'lost'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly error: string }
+  /** `release` was called, and has answered: true, false, or an error. */
+  | { readonly type: 'releasing'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string }
+  | { readonly type: 'released'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly ours: boolean | string }
+  /** The gate, which sees one after the other. A write is refused if its fence is not the highest that it has seen. */
+  | { readonly type: 'read'; readonly at: bigint; readonly op: string; readonly key: string; readonly fence: bigint; readonly accepted: boolean; readonly value: number }
+  | {
+      readonly type: 'wrote'
+      readonly at: bigint
+      readonly op: string
+      readonly key: string
+      readonly fence: bigint
+      readonly accepted: boolean
+      readonly value: number
+      /** What the writer had read, if that is not what it overwrites: an update was lost. */
+      readonly lostUpdate: boolean
+    }
+  /** Of the nemesis. `healed` has the number of the fault that it ends. */
+  | { readonly type: 'fault'; readonly at: bigint; readonly fault: number; readonly name: string; readonly target: string }
+  | { readonly type: 'healed'; readonly at: bigint; readonly fault: number; readonly name: string }
+  /** The parts of a run. */
+  | { readonly type: 'phase'; readonly at: bigint; readonly name: 'warm-up' | 'faults' | 'recovery' | 'end' }
+
+/** A guarantee that was broken. */
+export interface Violation {
+  /** Which one, such as `fence order`. */
+  readonly invariant: string
+  readonly message: string
+  readonly at: bigint
+  readonly key?: string
+  /** Those operations that show it. */
+  readonly ops: readonly string[]
+}
+
+export interface Run {
+  readonly backend: string
+  readonly seed: number
+  readonly ttlMs: number
+  readonly events: readonly Event[]
+  readonly violations: readonly Violation[]
+}
