@@ -11,8 +11,9 @@ const asked = process.env['HOLDFAST_CONTROLS']
 const chosen = asked === 'all' ? CONTROLS : Array.from({ length: PER_RUN }, (_, i) => CONTROLS[(today * PER_RUN + i) % CONTROLS.length]!)
 
 describe('the nemesis finds', () => {
-  it.each(chosen)('$name', { timeout: 180_000 }, async ({ breaks, options }) => {
-    const { violations } = await run({ backend: 'redis', seed: 1, faultsMs: FAULTS_MS, untilBroken: breaks, ...(await options()) })
+  it.each(chosen)('$name', { timeout: 180_000 }, async (control) => {
+    const { breaks } = control
+    const { violations } = await run({ backend: 'redis', seed: 1, faultsMs: FAULTS_MS, untilBroken: breaks, ...(await control.options()) })
     expect(violations.map(({ invariant }) => invariant)).toContain(breaks)
   })
 })

@@ -158,13 +158,14 @@ class Controller implements Victims {
   async #inject(faults: readonly Fault[], ms: number): Promise<void> {
     const healing: (() => Promise<void>)[] = []
     try {
-      for (const { name, forgets, begin } of faults) {
+      for (const one of faults) {
+        const { name } = one
         const fault = this.#nextFault++
         const at = process.hrtime.bigint()
-        const { target, heal } = await begin(this, this.#random, ms)
-        this.#log({ type: 'fault', at, fault, name, target, forgets: forgets(this.environment) })
+        const injection = await one.begin(this, this.#random, ms)
+        this.#log({ type: 'fault', at, fault, name, target: injection.target, forgets: one.forgets(this.environment) })
         healing.unshift(async () => {
-          await heal()
+          await injection.heal()
           this.#log({ type: 'healed', at: process.hrtime.bigint(), fault, name })
         })
       }

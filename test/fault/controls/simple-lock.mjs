@@ -37,10 +37,11 @@ export function simpleLocks(redis, prefix, { release = releaseInOneStep, isSafe 
     }
     const fence = process.hrtime.bigint()
     let deadline = sentAt + ttlMs * MARGIN
-    const timer = setInterval(async () => {
+    const renew = async () => {
       const at = performance.now()
       if ((await redis.eval(RENEW, 1, name, token, ttlMs).catch(() => 0)) === 1) deadline = at + ttlMs * MARGIN
-    }, ttlMs / 3)
+    }
+    const timer = setInterval(() => void renew(), ttlMs / 3)
     return {
       key,
       fence,
@@ -60,8 +61,8 @@ export function simpleLocks(redis, prefix, { release = releaseInOneStep, isSafe 
 
   return {
     lock,
-    async close() {
-      await close()
+    close() {
+      close()
       redis.disconnect()
     },
   }

@@ -174,7 +174,7 @@ const methods = {
   },
 }
 
-process.on('message', async ({ call, method, args }) => {
+async function answer({ call, method, args }) {
   try {
     send({ call, result: await methods[method](...args) })
   } catch (error) {
@@ -182,7 +182,9 @@ process.on('message', async ({ call, method, args }) => {
   }
   // The parent cannot do it: a parent that disconnects never gets the child's 'close' event (Node 20).
   if (isLeaving && process.connected) process.disconnect()
-})
+}
+
+process.on('message', (message) => void answer(message))
 
 process.on('disconnect', () => {
   // After `close` nothing must be left that keeps this process alive, and the parent watches whether that is so.
