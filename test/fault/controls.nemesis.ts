@@ -1,4 +1,4 @@
-/** The controls in turn, a few each day: all of them are in `npm run nemesis`. */
+/** The controls: all of them in `npm run nemesis`, else a few, in turn by the day. */
 import { describe, expect, it } from 'vitest'
 import { CONTROLS } from './controls.js'
 import { run } from './run.js'

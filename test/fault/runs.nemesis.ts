@@ -1,7 +1,4 @@
-/**
- * The nemesis: a short part of it each time that all tests are run, with seeds of its own. `npm run nemesis` says for how long and on
- * what, and gets a report of each run.
- */
+/** The nemesis. `npm run nemesis` says for how long and on what, and gets a report of each run. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
