@@ -31,10 +31,10 @@ export const MUTANTS: readonly Mutant[] = [
     breaks: 'one holder',
   },
   {
-    name: 'a grant counts from after its reply',
+    name: 'a grant counts for three TTLs',
     file: 'core/claim-loop.js',
-    from: 'this.#held(state.epoch, sentAt, state.waiting',
-    to: 'this.#held(state.epoch, this.#around.clock.now() + 2_000, state.waiting',
+    from: 'Math.min(deadlineOf(since, ttlMs), now + ttlMs - marginMs(ttlMs))',
+    to: 'now + 3 * ttlMs',
     faults: ['client stop', 'partition'],
     breaks: 'one holder',
   },

@@ -28,7 +28,9 @@ interface Operation {
   refusedAt?: bigint
 }
 
-interface Span {
+interface Trouble {
+  readonly name: string
+  readonly forgets: boolean
   readonly from: bigint
   readonly to: bigint
 }
@@ -87,7 +89,9 @@ class Index {
   readonly operations = new Map<string, Operation>()
   /** By key, in the order in which they were told. */
   readonly grants = new Map<string, Operation[]>()
-  readonly faults: readonly (Span & { readonly name: string; readonly forgets: boolean })[]
+  readonly faults: readonly Trouble[]
+  /** Faults, and when the machine itself was too slow, in the order of time: what takes how long is not judged then. */
+  readonly broken: readonly Trouble[]
   readonly phases: ReadonlyMap<string, bigint>
 
   constructor(events: readonly Event[], ttl: bigint, waitsForReplicas: boolean) {
@@ -101,6 +105,8 @@ class Index {
       if (event.type !== 'fault') return []
       return { name: event.name, forgets: event.forgets === true, from: event.at, to: healed.get(event.fault) ?? this.end }
     })
+    const stalls = events.flatMap((event) => (event.type === 'stalled' ? { name: 'stall', forgets: false, from: event.since, to: event.at } : []))
+    this.broken = [...this.faults, ...stalls].sort((a, b) => Number(a.from - b.from))
   }
 
   get end(): bigint {
@@ -121,7 +127,7 @@ class Index {
   healthyNs(from: bigint, to: bigint): bigint {
     let healthy = 0n
     let at = from
-    for (const fault of [...this.faults].sort((a, b) => Number(a.from - b.from))) {
+    for (const fault of this.broken) {
       if (fault.to <= at || fault.from >= to) continue
       if (fault.from > at) healthy += fault.from - at
       at = fault.to
@@ -242,7 +248,7 @@ function* crashHandOff(log: Index): Generator<Violation> {
     if (event.type !== 'ended' || event.how !== 'killed') continue
     const { at, worker } = event
     const latest = at + log.ttl + HAND_OFF_MS * MS
-    const others = log.faults.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
+    const others = log.broken.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
     if (others.length > 0 || latest > log.end) continue
     for (const [key, grants] of log.grants) {
       const held = grants.findLast(({ grantedAt }) => grantedAt! <= at)
@@ -303,7 +309,7 @@ function* enoughTraffic(log: Index): Generator<Violation> {
 function* nothingLost(log: Index): Generator<Violation> {
   for (const { op, key, grantedAt, lostAt } of log.operations.values()) {
     if (grantedAt === undefined || lostAt === undefined) continue
-    if (log.faults.some(({ from, to }) => from < lostAt && to + SETTLED_MS * MS > grantedAt)) continue
+    if (log.broken.some(({ from, to }) => from < lostAt && to + SETTLED_MS * MS > grantedAt)) continue
     yield { invariant: 'nothing lost', message: `${op} lost ${key} while nothing was broken`, at: lostAt, key, ops: [op] }
   }
 }

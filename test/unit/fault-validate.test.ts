@@ -122,6 +122,7 @@ describe('the judges', () => {
     const lost = () => new Log().hold('a', { from: 3_000 }).add({ type: 'lost', at: ms(4_000), worker: 'a', op: 'a', key: 'k', error: 'OwnershipLostError' })
     expect(lost().verdict()).toEqual(['nothing lost'])
     expect(lost().fault('partition', 2_500, 3_500).verdict()).toEqual([])
+    expect(lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), worker: 'w' }).verdict()).toEqual([])
   })
 
   it('first come, first served, before the first fault', () => {

@@ -17,6 +17,8 @@ for (let i = 0; i < managerCount; i++) managers.push(await connect(store, { pref
 
 /** How often one that works long looks whether it may go on. */
 const LOOK_EVERY_MS = 100
+const TICK_MS = 50
+const STALL_MS = 250
 
 const now = () => process.hrtime.bigint()
 const random = mulberry32(seed)
@@ -141,6 +143,14 @@ async function release(hold) {
 function nameOf(error) {
   return error?.name ?? String(error)
 }
+
+/** So that nobody is blamed for a machine that had something else to do. */
+let tickedAt = now()
+setInterval(() => {
+  const since = tickedAt
+  tickedAt = now()
+  if (tickedAt - since > BigInt(STALL_MS * 1e6)) tell('stalled', { since })
+}, TICK_MS).unref()
 
 const methods = {
   /** Resolves when all callers have come to their end. */
