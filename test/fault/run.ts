@@ -42,7 +42,8 @@ const WORK_MS = 3
 const KEYS: readonly { readonly key: string; readonly workload: Workload }[] = [
   { key: 'fenced-1', workload: 'fenced' },
   { key: 'fenced-2', workload: 'fenced' },
-  { key: 'long', workload: 'long' },
+  { key: 'long-1', workload: 'long' },
+  { key: 'long-2', workload: 'long' },
   { key: 'unfenced', workload: 'unfenced' },
   { key: 'fifo', workload: 'fifo' },
   { key: 'cancelled', workload: 'cancelled' },
@@ -110,7 +111,7 @@ class Controller implements Victims {
     const name = `w${way}.${this.#nextWorker++}`
     const worker = new TrafficWorker(
       {
-        name, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#random.below(2 ** 31), keys: KEYS, callers: CALLERS,
+        name, way, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#random.below(2 ** 31), keys: KEYS, callers: CALLERS,
         managers: this.environment.managers, thinkMs: THINK_MS, workMs: this.#options.workMs ?? WORK_MS,
         ...(library !== undefined && { library }),
         ...(machine && { env: machine.env }),
