@@ -35,7 +35,8 @@ export async function connect(target?: string | BackendFactory, options: Connect
   checkConnectOptions(options)
   const { connectTimeoutMs = 5_000, ...managerOptions } = options
   checkSpan('connectTimeoutMs', connectTimeoutMs)
-  const backend = typeof target === 'function' ? target : await load(target ?? (process.env['HOLDFAST_URL'] || embedded()), connectTimeoutMs)
+  const where = target === undefined ? process.env['HOLDFAST_URL'] || embedded() : target
+  const backend = typeof where === 'function' ? where : await load(where, connectTimeoutMs)
   const locks = createLocks(backend, managerOptions)
   try {
     await within(connectTimeoutMs, locks)
