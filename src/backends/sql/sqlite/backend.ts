@@ -29,7 +29,10 @@ export interface SqliteFile {
 /** What there is once the file is open. */
 interface Opened {
   readonly connection: Connection
+  readonly turns: Turns
   readonly steps: Steps
+  readonly wakeUps: WakeUps
+  readonly tidying: Tidying
 }
 
 export class SqliteBackend implements Backend {
@@ -40,9 +43,6 @@ export class SqliteBackend implements Backend {
   readonly #machine: Machine
   #opening: Promise<Opened> | undefined
   #opened: Opened | undefined
-  #turns: Turns | undefined
-  #wakeUps: WakeUps | undefined
-  #tidying: Tidying | undefined
   #trouble: Error | undefined
   #isClosed = false
 
@@ -93,21 +93,26 @@ export class SqliteBackend implements Backend {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
-    this.#tidying?.stop()
-    this.#turns?.close(closedError())
+    if (!this.#opened) return
+    const { connection, turns, steps, wakeUps, tidying } = this.#opened
+    tidying.stop()
+    turns.close(closedError())
     // So that nobody waits for us; one try, since who is closed need not be waited for either.
     try {
-      this.#opened?.steps.leave()
+      steps.leave()
     } catch {
       // It counts as gone in a moment anyway.
     }
-    this.#wakeUps?.close()
-    this.#opened?.connection.close()
+    wakeUps.close()
+    connection.close()
   }
 
-  async #each<Item, State>(items: readonly Item[], step: (steps: Steps, some: readonly Item[]) => readonly State[]): Promise<readonly State[]> {
-    if (items.length === 0) return []
-    if (items.length <= MOST_AT_ONCE) return this.#step((steps) => step(steps, items))
+  #each<Item, State>(items: readonly Item[], step: (steps: Steps, some: readonly Item[]) => readonly State[]): Promise<readonly State[]> {
+    if (items.length > MOST_AT_ONCE) return this.#parts(items, step)
+    return items.length === 0 ? Promise.resolve([]) : this.#step((steps) => step(steps, items))
+  }
+
+  async #parts<Item, State>(items: readonly Item[], step: (steps: Steps, some: readonly Item[]) => readonly State[]): Promise<readonly State[]> {
     const states: State[] = []
     for (let at = 0; at < items.length; at += MOST_AT_ONCE) {
       const some = items.slice(at, at + MOST_AT_ONCE)
@@ -116,10 +121,15 @@ export class SqliteBackend implements Backend {
     return states
   }
 
-  async #step<T>(step: (steps: Steps) => T): Promise<T> {
-    const { steps } = this.#opened ?? (await this.#open())
-    if (this.#isClosed) throw closedError()
-    return this.#turns!.run(() => step(steps))
+  #step<T>(step: (steps: Steps) => T): Promise<T> {
+    if (this.#isClosed) return Promise.reject(closedError())
+    if (!this.#opened) return this.#open().then(() => this.#step(step))
+    const { connection, turns, steps } = this.#opened
+    return turns.run(() => {
+      const result = step(steps)
+      connection.keepLogShort()
+      return result
+    })
   }
 
   #open(): Promise<Opened> {
@@ -135,21 +145,23 @@ export class SqliteBackend implements Backend {
   async #openFile(): Promise<Opened> {
     const file = await this.#file()
     const connection = await this.#connect(file)
+    if (this.#isClosed) {
+      connection.close()
+      throw closedError()
+    }
     const wakeUps = new WakeUps(file.path, this.#scope, this.#machine)
     const steps = new Steps(connection, this.#machine, this.#scope, wakeUps)
     const turns = new Turns(file.path)
-    this.#wakeUps = wakeUps
-    this.#turns = turns
-    wakeUps.open()
     const tidy = new Tidy(connection, turns, steps, () => this.#machine.now())
-    this.#tidying = new Tidying(this.#scope.clock, async () => {
+    const tidying = new Tidying(this.#scope.clock, async () => {
       wakeUps.check()
       removeSilentBells(wakeUps.folder)
       await tidy.run()
     })
-    this.#tidying.start()
+    wakeUps.open()
+    tidying.start()
     this.#warn(file.path)
-    return (this.#opened = { connection, steps })
+    return (this.#opened = { connection, turns, steps, wakeUps, tidying })
   }
 
   async #connect({ path, open }: SqliteFile): Promise<Connection> {

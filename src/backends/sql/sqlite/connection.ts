@@ -1,4 +1,5 @@
 /** A connection to the file: its settings, its statements, and transactions. */
+import { statSync } from 'node:fs'
 import { SqliteSchema } from './schema.js'
 import type { OpenDatabase, SqliteDatabase, SqliteStatement } from './client.js'
 import type { Machine } from './machine.js'
@@ -7,8 +8,15 @@ import * as sql from './sql.js'
 type Group = Readonly<Record<string, string>>
 type Prepared<Statements extends Group> = Readonly<Record<keyof Statements, SqliteStatement>>
 
-/** How large the log may stay on disk when all of it is in the database. */
-const MOST_LOG_BYTES = 4 * 1024 * 1024
+/** How long the log gets before it is brought into the database: less often costs less, and this is still a matter of milliseconds. */
+const LOG_PAGES = 4_000
+/**
+ * How large it may get, and stay on disk. SQLite brings it in beside whoever writes; if many do, they are always a little ahead, and
+ * it would never begin anew. Then nobody may write for the moment that it takes.
+ */
+const MOST_LOG_BYTES = 16 * 1024 * 1024
+/** Looked at once in so many transactions. */
+const LOOK_EVERY = 500
 
 export class Connection {
   readonly locks: Prepared<typeof sql.locks>
@@ -20,10 +28,12 @@ export class Connection {
   readonly #beginReading: SqliteStatement
   readonly #commit: SqliteStatement
   readonly #rollback: SqliteStatement
-  #isOpen = true
+  readonly #log: string
+  #transactions = 0
 
-  private constructor(database: SqliteDatabase) {
+  private constructor(database: SqliteDatabase, file: string) {
     this.#database = database
+    this.#log = `${file}-wal`
     this.#begin = database.prepare('BEGIN IMMEDIATE')
     this.#beginReading = database.prepare('BEGIN')
     this.#commit = database.prepare('COMMIT')
@@ -40,16 +50,12 @@ export class Connection {
     try {
       database.exec('PRAGMA busy_timeout = 0')
       new SqliteSchema(database, file, machine).ensure()
-      database.exec(`PRAGMA journal_size_limit = ${MOST_LOG_BYTES}`)
-      return new Connection(database)
+      database.exec(`PRAGMA wal_autocheckpoint = ${LOG_PAGES}; PRAGMA journal_size_limit = ${MOST_LOG_BYTES}`)
+      return new Connection(database, file)
     } catch (error) {
       database.close()
       throw error
     }
-  }
-
-  get isOpen(): boolean {
-    return this.#isOpen
   }
 
   /** All or nothing, and nobody else meanwhile. Busy is said before anything is done. */
@@ -78,9 +84,20 @@ export class Connection {
     }
   }
 
+  /** Called after each step that has written. */
+  keepLogShort(): void {
+    if (++this.#transactions % LOOK_EVERY > 0) return
+    try {
+      if (statSync(this.#log).size <= MOST_LOG_BYTES) return
+      const [done] = this.#database.prepare('PRAGMA wal_checkpoint(RESTART)').all() as { busy: number }[]
+      if (done?.busy === 0) return
+    } catch {
+      // The disk is full, perhaps: whoever writes hears of it.
+    }
+    this.#transactions = -1
+  }
+
   close(): void {
-    if (!this.#isOpen) return
-    this.#isOpen = false
     this.#database.close()
   }
 }

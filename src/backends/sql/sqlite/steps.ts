@@ -34,6 +34,7 @@ export class Steps {
   readonly #prefix: Buffer
   readonly #owner: string
   readonly #teller: Teller
+  readonly #keys = new Keys()
   #aliveUntil = -Infinity
 
   constructor(connection: Connection, machine: Machine, scope: { prefix: string; owner: string }, teller: Teller) {
@@ -57,7 +58,7 @@ export class Steps {
     if (limit !== 1 || take !== 1 || place !== undefined) return undefined
     const until = now + ttlMs
     const [taken] = this.#connection.locks.take.all(
-      this.#prefix, Buffer.from(resource), id, this.#owner, toBytes(type), toBytes(metadata), now, until, now, now,
+      this.#prefix, this.#keys.of(resource), id, this.#owner, toBytes(type), toBytes(metadata), now, until, now, now,
     ) as { epoch: string }[]
     return taken && { status: 'held', epoch: BigInt(taken.epoch), waiting: 0 }
   }
@@ -123,7 +124,7 @@ export class Steps {
   #keep({ claim, ttlMs, exact, from }: Renewal, now: number): RenewState | undefined {
     if (exact || from !== undefined || claim.limit !== 1) return undefined
     const [kept] = this.#connection.locks.keep.all(
-      now + ttlMs, now, this.#prefix, Buffer.from(claim.resource), claim.id, this.#owner, now,
+      now + ttlMs, now, this.#prefix, this.#keys.of(claim.resource), claim.id, this.#owner, now,
     ) as { waiting: number }[]
     return kept && { status: 'held', waiting: kept.waiting }
   }
@@ -152,7 +153,7 @@ export class Steps {
 
   #drop({ limit, resource, id }: Claim, now: number): boolean {
     if (limit !== 1) return false
-    return Number(this.#connection.locks.drop.run(now, this.#prefix, Buffer.from(resource), id, now).changes) === 1
+    return Number(this.#connection.locks.drop.run(now, this.#prefix, this.#keys.of(resource), id, now).changes) === 1
   }
 
   #release(step: OpenStep, { resource: name, id }: Claim): ReleaseState {
@@ -227,6 +228,22 @@ export class Steps {
     for (const [owner, news] of step.news) this.#teller.tell(owner, news)
     for (const resource of step.passedOver) this.#teller.passedOver(resource)
     return result
+  }
+}
+
+const MOST_KEYS = 1_000
+
+/** The bytes of keys. The same ones come again, with their releases if with nothing else, and a buffer costs more than the rest. */
+class Keys {
+  readonly #known = new Map<string, Buffer>()
+
+  of(resource: string): Buffer {
+    let key = this.#known.get(resource)
+    if (key) return key
+    if (this.#known.size >= MOST_KEYS) this.#known.clear()
+    key = Buffer.from(resource)
+    this.#known.set(resource, key)
+    return key
   }
 }
 

@@ -36,20 +36,20 @@ export class Turns {
     this.#file = file
   }
 
-  /** Whether somebody else was at it when we last tried. */
-  get isBusy(): boolean {
-    return this.#line.length > 0
-  }
-
   /** Runs a step that is one transaction, now if it can be; the steps of a process keep their order. */
   run<T>(step: () => T): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const waiting = { attempt: () => resolve(step()), failed: reject, since: performance.now() }
-      if (this.#line.length > 0) return void this.#line.push(waiting)
-      if (this.#isOver(waiting)) return
-      this.#line.push(waiting)
+    const since = performance.now()
+    if (this.#line.length === 0) {
+      try {
+        const done = step()
+        this.#tries = 0
+        return Promise.resolve(done)
+      } catch (error) {
+        if (!isBusy(error)) return Promise.reject(sqliteError(error, this.#file))
+      }
       this.#again()
-    })
+    }
+    return new Promise((resolve, reject) => void this.#line.push({ attempt: () => resolve(step()), failed: reject, since }))
   }
 
   /** Fails all that stands in line. */
