@@ -12,13 +12,14 @@ import { main, run, Stop } from './lib/run.mjs'
 import { ensureServers } from './lib/servers.mjs'
 import { withTestDir } from './lib/test-dir.mjs'
 
+const MINUTES_PER_RUN = 3
 const BACKENDS = ['memory', 'redis', 'sentinel', 'cluster']
 
 const HELP = `npm run nemesis -- [options]
 
   --backend <names>  of ${BACKENDS.join(', ')}; with commas. Default: all
-  --minutes <n>      of faults, for each backend. Default: 5
-  --seed <n>         what is broken when follows from it. Default: a new one, which is printed
+  --minutes <n>      of faults, for each backend, in runs of at most ${MINUTES_PER_RUN}. Default: 3
+  --seed <n>         what is broken when follows from it; the next run has the next one. Default: a new one, which is told
   --faults <names>   only these, with commas
   --controls         also the runs that have to fail: other libraries, and our own with mistakes in it
   --only-controls    nothing else
@@ -33,7 +34,7 @@ await main(async () => {
   await build()
   const folder = join(root, 'nemesis')
   mkdirSync(folder, { recursive: true })
-  const plans = options['only-controls'] ? [] : options.backends.map((backend) => ({ backend, ...options.plan }))
+  const plans = options['only-controls'] ? [] : options.backends.flatMap((backend) => options.plans.map((plan) => ({ backend, ...plan })))
   const files = [...(plans.length > 0 ? ['test/fault/runs.nemesis.ts'] : []), ...(options.controls ? ['test/fault/controls.nemesis.ts'] : [])]
   return withTestDir(async (dir) => {
     const env = {
@@ -52,7 +53,7 @@ function read() {
   const { values } = parseArgs({
     options: {
       backend: { type: 'string', default: BACKENDS.join(',') },
-      minutes: { type: 'string', default: '5' },
+      minutes: { type: 'string', default: '3' },
       seed: { type: 'string', default: String(Math.floor(Math.random() * 1_000_000)) },
       faults: { type: 'string' },
       controls: { type: 'boolean', default: false },
@@ -71,6 +72,8 @@ function read() {
     throw new Stop(values.help ? 0 : 2)
   }
   const faults = values.faults?.split(',')
-  const plan = { seed, faultsMs: minutes * 60_000, ...(faults && { faults }) }
-  return { ...values, controls: values.controls || values['only-controls'], backends, plan }
+  // A log of hours would take hours to judge: several runs, each with a seed of its own.
+  const runs = Math.ceil(minutes / MINUTES_PER_RUN)
+  const plans = Array.from({ length: runs }, (_, i) => ({ seed: seed + i, faultsMs: (minutes / runs) * 60_000, ...(faults && { faults }) }))
+  return { ...values, controls: values.controls || values['only-controls'], backends, plans }
 }

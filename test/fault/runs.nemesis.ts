@@ -31,11 +31,16 @@ const SLACK_MS = 240_000
 describe('the nemesis', () => {
   const summaries: Summary[] = []
 
-  it.each(plans.map((plan) => [plan.backend, plan] as const))('on %s', { timeout: longest() + SLACK_MS }, async (backend, plan) => {
+  const cases = plans.map((plan) => [plan.backend, plan.seed, plan] as const)
+  it.each(cases)('on %s, seed %i', { timeout: longest() + SLACK_MS }, async (backend, seed, plan) => {
     const result = await run({ ...plan, ...(folder !== undefined && { onProgress: progressOf(plan) }) })
     const { violations } = result
-    summaries.push(summaryOf(result))
-    if (folder !== undefined) writeReport(join(folder, `${backend}-${plan.seed}.html`), htmlReport(result), violations.length)
+    const summary = summaryOf(result)
+    summaries.push(summary)
+    if (folder !== undefined) {
+      writeFileSync(join(folder, `${backend}-${seed}.json`), JSON.stringify(summary, undefined, 2))
+      writeReport(join(folder, `${backend}-${seed}.html`), htmlReport(result), violations.length)
+    }
     expect(violations.map(({ invariant, message }) => `${invariant}: ${message}`)).toEqual([])
   })
 

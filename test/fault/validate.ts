@@ -171,15 +171,18 @@ class Index {
 /** Nobody is told that it holds once another has been given it: loss is seen by the holder's own deadline, before the store's. */
 function* exclusion(log: Index): Generator<Violation> {
   for (const [key, grants] of log.grants) {
-    for (const [i, first] of grants.entries()) {
+    let second: Operation | undefined
+    // From the last one on, so that whoever came next is known.
+    for (const first of grants.toReversed()) {
       const last = first.confirmedSince.at(-1)
-      const second = grants.slice(i + 1).find(({ isLate }) => !isLate)
-      if (last === undefined || !second || last <= second.grantedAt! || log.mayForget(first.grantedAt!, last)) continue
-      const lateMs = Number(last - second.grantedAt!) / 1e6
+      const next = second
+      if (!first.isLate) second = first
+      if (last === undefined || !next || last <= next.grantedAt! || log.mayForget(first.grantedAt!, last)) continue
+      const lateMs = Number(last - next.grantedAt!) / 1e6
       yield {
         invariant: 'one holder',
-        message: `${first.op} still held ${key} ${lateMs.toFixed(1)} ms after ${second.op} had been given it`,
-        at: last, key, ops: [first.op, second.op],
+        message: `${first.op} still held ${key} ${lateMs.toFixed(1)} ms after ${next.op} had been given it`,
+        at: last, key, ops: [first.op, next.op],
       }
     }
   }
@@ -275,6 +278,7 @@ function* nobodyStuck(log: Index): Generator<Violation> {
   const died = new Map(log.events.flatMap((event) => (event.type === 'ended' ? [[event.worker, event.at]] : [])))
   for (const { op, key, worker, askedAt, grantedAt, refusedAt } of log.operations.values()) {
     const until = grantedAt ?? refusedAt ?? died.get(worker) ?? log.end
+    if (until - askedAt <= STUCK_MS * MS) continue
     const waited = log.healthyNs(askedAt, until)
     if (waited <= STUCK_MS * MS) continue
     const message = `${op} waited ${Number(waited / MS)} ms for ${key} while nothing was broken`
