@@ -1,6 +1,6 @@
 /** SQLite as a store: what becomes of the file over boots, versions and years, and who is told what. */
 import Database from 'libsql'
-import { existsSync, mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
@@ -92,6 +92,29 @@ describe('the file', () => {
     expect((await member.backend.release([kept]))[0]).toEqual({ status: 'released' })
     small!.exec('PRAGMA max_page_count = 1000000')
     await epochOf(member, 'again')
+  })
+
+  it('that was deleted, or replaced, is given up: what was held in it is lost, and the new one is used', async () => {
+    const world = new SqliteWorld()
+    let now = 1_000
+    const file = join(world.folder, 'new.db')
+    const member = world.open({ now: () => now }, (path) => {
+      if (!existsSync(path)) writeFileSync(path, '')
+      return opener(Database)(path)
+    })
+    const held = claimOn('k')
+    const first = await member.ask(held)
+    writeFileSync(file, '')
+    renameSync(file, world.file)
+    for (const end of ['-wal', '-shm']) rmSync(world.file + end)
+    const other = world.open({ now: () => now })
+    expect((await other.ask(claimOn('k'))).status).toBe('held')
+    now += 1_001
+    expect(await member.backend.renew([{ claim: held, ttlMs: 60_000, exact: false }])).toEqual([{ status: 'lost' }])
+    expect(member.warnings).toEqual([expect.stringContaining('deleted or replaced')])
+    const state = await member.ask(claimOn('k'), 'leave')
+    expect(state.status === 'refused' && state.holder?.owner).toBe(other.owner)
+    expect(state.status === 'refused' && first.status === 'held' && state.holder!.epoch! > first.epoch).toBe(true)
   })
 
   it('counts beyond 2^53', async () => {
