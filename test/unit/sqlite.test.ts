@@ -172,6 +172,23 @@ describe('another who writes', () => {
   })
 })
 
+describe('a holder', () => {
+  it('is renewed by its owner only, in whichever way', async () => {
+    const world = new SqliteWorld()
+    const [owner, other] = [world.open(), world.open()]
+    for (const limit of [1, 2]) {
+      const held = claimOn(`k${limit}`, { limit, ttlMs: 1_000 })
+      await owner.ask(held)
+      for (const exact of [true, false]) {
+        const renewal = { claim: held, ttlMs: 60_000, exact }
+        expect(await other.backend.renew([renewal])).toEqual([{ status: 'lost' }])
+        expect(await other.backend.renew([renewal, renewal])).toEqual([{ status: 'lost' }, { status: 'lost' }])
+        expect((await owner.backend.renew([{ ...renewal, ttlMs: 1_000 }]))[0]).toMatchObject({ status: 'held' })
+      }
+    }
+  })
+})
+
 describe('a waiter', () => {
   it('whose process is known to be gone is passed over at once', async () => {
     const world = new SqliteWorld()
