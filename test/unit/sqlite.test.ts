@@ -1,9 +1,11 @@
 /** SQLite as a store: what becomes of the file over boots, versions and years, and who is told what. */
 import Database from 'libsql'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { Connection } from '../../src/backends/sql/sqlite/connection.js'
 import { opener, type SqliteDatabase } from '../../src/backends/sql/sqlite/client.js'
 import { sqliteBackend } from '../../src/backends/sql/sqlite/index.js'
@@ -200,6 +202,25 @@ describe('a waiter', () => {
     await next.ask(waiting)
     await holder.backend.release([held])
     expect((await next.ask(waiting)).status).toBe('held')
+  })
+
+  it.each([
+    ['has died, and its parent did not notice', 'gone'],
+    ['is stopped', 'idle'],
+  ] as const)('whose process %s is known as what it is', async (_what, state) => {
+    const { stateOf, pid } = thisMachine()
+    expect(stateOf(pid)).toBe('running')
+    expect(stateOf(2 ** 22 + 1)).toBe('gone')
+    // A shell starts a child, tells its pid, and becomes a program that never asks what has become of it.
+    const script = state === 'gone' ? 'sleep 0.05 & echo $!; exec sleep 20' : 'sleep 20 & echo $!; kill -STOP $!; exec sleep 20'
+    const shell = spawn('sh', ['-c', script], { stdio: ['ignore', 'pipe', 'ignore'] })
+    onTestFinished(() => void shell.kill('SIGKILL'))
+    const [said] = (await once(shell.stdout, 'data')) as [Buffer]
+    const child = Number(said.toString())
+    onTestFinished(() => {
+      if (state === 'idle') process.kill(child, 'SIGKILL')
+    })
+    await expect.poll(() => stateOf(child)).toBe(state)
   })
 
   it('of another container, which nobody here can see, gets the lock for a moment only, until it asks', async () => {
