@@ -74,6 +74,20 @@ describe('the installed package', () => {
     expect(said).toBe('bigint')
   })
 
+  it('locks in a file where Node has SQLite, and else says what to install', async () => {
+    const said = await node(
+      'sqlite.mjs',
+      `
+      import { connect } from 'holdfast'
+      const locks = await connect('sqlite:./locks.db').catch(({ name, message }) => console.log(name, message))
+      if (locks) console.log(await locks.withLock('k', ({ fence }) => typeof fence))
+      await locks?.close()
+      `
+    )
+    if (process.getBuiltinModule('node:sqlite') as unknown) expect(said).toBe('bigint')
+    else expect(said).toMatch(/^ConnectorError .*has no SQLite of its own.*npm i libsql\.$/)
+  })
+
   it('loads every subpath, with import and with require, where no client is installed', async () => {
     const list = JSON.stringify(subpaths)
     const count = String(subpaths.length)

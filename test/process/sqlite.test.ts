@@ -114,8 +114,9 @@ describe('a process that is killed', () => {
     const holds = living.flatMap((worker) => worker.holds())
     expect(holds).toHaveLength(16)
     expect(overlaps(holds)).toEqual([])
-    const granted = holds.map(({ grantedAt }) => Number(grantedAt - releasedAt) / 1e6).sort((a, b) => a - b)
-    expect(granted[0]).toBeLessThan(3_000)
+    // The dead stand between the living, so this is about all of them.
+    const lastMs = Math.max(...holds.map(({ grantedAt }) => Number(grantedAt - releasedAt) / 1e6))
+    expect(lastMs).toBeLessThan(3_000)
   })
 
   it('in the middle of a write leaves no trace of it', async () => {

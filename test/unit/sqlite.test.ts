@@ -1,9 +1,11 @@
 /** SQLite as a store: what becomes of the file over boots, versions and years, and who is told what. */
 import Database from 'libsql'
-import { existsSync, mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { Connection } from '../../src/backends/sql/sqlite/connection.js'
 import { opener, type SqliteDatabase } from '../../src/backends/sql/sqlite/client.js'
 import { sqliteBackend } from '../../src/backends/sql/sqlite/index.js'
@@ -94,6 +96,29 @@ describe('the file', () => {
     await epochOf(member, 'again')
   })
 
+  it('that was deleted, or replaced, is given up: what was held in it is lost, and the new one is used', async () => {
+    const world = new SqliteWorld()
+    let now = 1_000
+    const file = join(world.folder, 'new.db')
+    const member = world.open({ now: () => now }, (path) => {
+      if (!existsSync(path)) writeFileSync(path, '')
+      return opener(Database)(path)
+    })
+    const held = claimOn('k')
+    const first = await member.ask(held)
+    writeFileSync(file, '')
+    renameSync(file, world.file)
+    for (const end of ['-wal', '-shm']) rmSync(world.file + end)
+    const other = world.open({ now: () => now })
+    expect((await other.ask(claimOn('k'))).status).toBe('held')
+    now += 1_001
+    expect(await member.backend.renew([{ claim: held, ttlMs: 60_000, exact: false }])).toEqual([{ status: 'lost' }])
+    expect(member.warnings).toEqual([expect.stringContaining('deleted or replaced')])
+    const state = await member.ask(claimOn('k'), 'leave')
+    expect(state.status === 'refused' && state.holder?.owner).toBe(other.owner)
+    expect(state.status === 'refused' && first.status === 'held' && state.holder!.epoch! > first.epoch).toBe(true)
+  })
+
   it('counts beyond 2^53', async () => {
     const world = new SqliteWorld()
     const member = world.open()
@@ -149,6 +174,23 @@ describe('another who writes', () => {
   })
 })
 
+describe('a holder', () => {
+  it('is renewed by its owner only, in whichever way', async () => {
+    const world = new SqliteWorld()
+    const [owner, other] = [world.open(), world.open()]
+    for (const limit of [1, 2]) {
+      const held = claimOn(`k${limit}`, { limit, ttlMs: 1_000 })
+      await owner.ask(held)
+      for (const exact of [true, false]) {
+        const renewal = { claim: held, ttlMs: 60_000, exact }
+        expect(await other.backend.renew([renewal])).toEqual([{ status: 'lost' }])
+        expect(await other.backend.renew([renewal, renewal])).toEqual([{ status: 'lost' }, { status: 'lost' }])
+        expect((await owner.backend.renew([{ ...renewal, ttlMs: 1_000 }]))[0]).toMatchObject({ status: 'held' })
+      }
+    }
+  })
+})
+
 describe('a waiter', () => {
   it('whose process is known to be gone is passed over at once', async () => {
     const world = new SqliteWorld()
@@ -160,6 +202,25 @@ describe('a waiter', () => {
     await next.ask(waiting)
     await holder.backend.release([held])
     expect((await next.ask(waiting)).status).toBe('held')
+  })
+
+  it.each([
+    ['has died, and its parent did not notice', 'gone'],
+    ['is stopped', 'idle'],
+  ] as const)('whose process %s is known as what it is', async (_what, state) => {
+    const { stateOf, pid } = thisMachine()
+    expect(stateOf(pid)).toBe('running')
+    expect(stateOf(2 ** 22 + 1)).toBe('gone')
+    // A shell starts a child, tells its pid, and becomes a program that never asks what has become of it.
+    const script = state === 'gone' ? 'sleep 0.05 & echo $!; exec sleep 20' : 'sleep 20 & echo $!; kill -STOP $!; exec sleep 20'
+    const shell = spawn('sh', ['-c', script], { stdio: ['ignore', 'pipe', 'ignore'] })
+    onTestFinished(() => void shell.kill('SIGKILL'))
+    const [said] = (await once(shell.stdout, 'data')) as [Buffer]
+    const child = Number(said.toString())
+    onTestFinished(() => {
+      if (state === 'idle') process.kill(child, 'SIGKILL')
+    })
+    await expect.poll(() => stateOf(child)).toBe(state)
   })
 
   it('of another container, which nobody here can see, gets the lock for a moment only, until it asks', async () => {

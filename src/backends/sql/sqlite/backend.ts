@@ -1,9 +1,10 @@
 /** SQLite, as the core sees it: each list is a step, and each step a transaction in its turn. */
+import { statSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type {
   Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits,
 } from '../../../core/backend.js'
-import { ConnectorError, HoldfastError } from '../../../core/errors.js'
+import { BackendError, ConnectorError, HoldfastError } from '../../../core/errors.js'
 import { HEARTBEAT_MS } from '../liveness.js'
 import { Tidying } from '../tidying.js'
 import type { OpenDatabase } from './client.js'
@@ -18,6 +19,8 @@ import { WakeUps } from './wake-ups.js'
 
 /** A transaction of so many takes a few milliseconds, in which nobody else can write and this process does nothing else. */
 const MOST_AT_ONCE = 128
+/** How often to look whether the file is still the one that others see. */
+const LOOK_EVERY_MS = 1_000
 /** Whoever opens the file while others make it waits for them. */
 const MOST_OPENING_PAUSE_MS = 10
 
@@ -28,6 +31,8 @@ export interface SqliteFile {
 
 /** What there is once the file is open. */
 interface Opened {
+  readonly path: string
+  readonly inode: bigint | undefined
   readonly connection: Connection
   readonly turns: Turns
   readonly steps: Steps
@@ -43,6 +48,7 @@ export class SqliteBackend implements Backend {
   readonly #machine: Machine
   #opening: Promise<Opened> | undefined
   #opened: Opened | undefined
+  #lookedAt = -Infinity
   #trouble: Error | undefined
   #isClosed = false
 
@@ -93,10 +99,12 @@ export class SqliteBackend implements Backend {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
-    if (!this.#opened) return
-    const { connection, turns, steps, wakeUps, tidying } = this.#opened
+    if (this.#opened) this.#end(this.#opened, closedError())
+  }
+
+  #end({ connection, turns, steps, wakeUps, tidying }: Opened, error: HoldfastError): void {
     tidying.stop()
-    turns.close(closedError())
+    turns.close(error)
     // So that nobody waits for us; one try, since who is closed need not be waited for either.
     try {
       steps.leave()
@@ -123,7 +131,7 @@ export class SqliteBackend implements Backend {
 
   #step<T>(step: (steps: Steps) => T): Promise<T> {
     if (this.#isClosed) return Promise.reject(closedError())
-    if (!this.#opened) return this.#open().then(() => this.#step(step))
+    if (!this.#opened || this.#isReplaced()) return this.#open().then(() => this.#step(step))
     const { connection, turns, steps } = this.#opened
     return turns.run(() => {
       const result = step(steps)
@@ -161,7 +169,24 @@ export class SqliteBackend implements Backend {
     wakeUps.open()
     tidying.start()
     this.#warn(file.path)
-    return (this.#opened = { connection, turns, steps, wakeUps, tidying })
+    return (this.#opened = { path: file.path, inode: inodeOf(file.path), connection, turns, steps, wakeUps, tidying })
+  }
+
+  /**
+   * Somebody may delete the file, or put another in its place: SQLite would go on with the one that nobody else sees any more. What
+   * was held in it is lost, as the next renewal finds out.
+   */
+  #isReplaced(): boolean {
+    const { path, inode } = this.#opened!
+    const now = this.#machine.now()
+    if (now - this.#lookedAt < LOOK_EVERY_MS) return false
+    this.#lookedAt = now
+    if (inodeOf(path) === inode) return false
+    this.#scope.warn(`${path} was deleted or replaced while it was in use. What was held in it is lost.`)
+    this.#end(this.#opened!, new BackendError(`${path} was deleted or replaced.`, { transient: true }))
+    this.#opened = undefined
+    this.#opening = undefined
+    return true
   }
 
   async #connect({ path, open }: SqliteFile): Promise<Connection> {
@@ -186,4 +211,9 @@ export class SqliteBackend implements Backend {
       `${path} seems to be on a network file system (${network}). SQLite's locks do not hold there: two could hold one of ours. Use a local disk.`,
     )
   }
+}
+
+/** Not opened for it: closing it again would drop SQLite's locks. */
+function inodeOf(path: string): bigint | undefined {
+  return statSync(path, { bigint: true, throwIfNoEntry: false })?.ino
 }

@@ -16,11 +16,12 @@ export interface Machine {
   readonly pid: number
   /** Where pids mean the same as here. */
   readonly pidSpace: string
-  isRunning(pid: number): boolean
+  /** Gone is also one that has died and whose parent did not notice; idle is one that is stopped, and cannot answer. */
+  stateOf(pid: number): 'running' | 'idle' | 'gone'
 }
 
 export function thisMachine(): Machine {
-  return { now, boot: bootId(), pid: process.pid, pidSpace: pidSpace(), isRunning }
+  return { now, boot: bootId(), pid: process.pid, pidSpace: pidSpace(), stateOf }
 }
 
 function now(): number {
@@ -57,12 +58,21 @@ function pidSpace(): string {
   }
 }
 
-function isRunning(pid: number): boolean {
+function stateOf(pid: number): 'running' | 'idle' | 'gone' {
   try {
     process.kill(pid, 0)
-    return true
   } catch (error) {
     // One that is somebody else's runs, too.
-    return (error as NodeJS.ErrnoException).code !== 'ESRCH'
+    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return 'gone'
+  }
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
+    // After its name, which is in brackets and may contain anything.
+    const state = stat.charAt(stat.lastIndexOf(')') + 2)
+    if (state === 'Z' || state === 'X') return 'gone'
+    return state === 'T' || state === 't' ? 'idle' : 'running'
+  } catch {
+    // Only Linux says so.
+    return 'running'
   }
 }

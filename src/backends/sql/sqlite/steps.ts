@@ -285,9 +285,8 @@ class OpenStep implements Step {
     if (owner === this.owner) return { until: Infinity, isCertain: true }
     const [client] = this.connection.clients.find.all(owner) as { pid: number; pid_space: string; alive_until: number }[]
     if (!client || client.alive_until <= this.now) return undefined
-    const isCertain = client.pid_space === this.#machine.pidSpace
-    if (isCertain && !this.#machine.isRunning(client.pid)) return undefined
-    return { until: client.alive_until, isCertain }
+    const state = client.pid_space === this.#machine.pidSpace ? this.#machine.stateOf(client.pid) : 'unknown'
+    return state === 'gone' ? undefined : { until: client.alive_until, isCertain: state === 'running' }
   }
 
   tell(owner: string, news: News): void {

@@ -31,6 +31,7 @@ export class Turns {
   readonly #line: Waiting[] = []
   #tries = 0
   #isScheduled = false
+  #closed: Error | undefined
 
   constructor(file: string) {
     this.#file = file
@@ -38,6 +39,7 @@ export class Turns {
 
   /** Runs a step that is one transaction, now if it can be; the steps of a process keep their order. */
   run<T>(step: () => T): Promise<T> {
+    if (this.#closed) return Promise.reject(this.#closed)
     const since = performance.now()
     if (this.#line.length === 0) {
       try {
@@ -52,8 +54,9 @@ export class Turns {
     return new Promise((resolve, reject) => void this.#line.push({ attempt: () => resolve(step()), failed: reject, since }))
   }
 
-  /** Fails all that stands in line. */
+  /** Fails all that stands in line, or comes. */
   close(error: Error): void {
+    this.#closed = error
     for (const { failed } of this.#line.splice(0)) failed(error)
   }
 
