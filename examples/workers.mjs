@@ -1,21 +1,32 @@
 /**
- * What `npm start` shows: five workers take turns at one till and count the stock down. Each has a manager of its own, all on
- * one store in memory. Now and then Eve freezes in the middle of a sale, for longer than her lock lives: the lock moves on,
- * her signal aborts, and when she wakes up and writes all the same, the inventory refuses her fence.
+ * What `npm start` shows: five processes take turns at one till and count the stock down. No server runs: their locks are in the file
+ * that `connect()` uses where nobody says otherwise (HOLDFAST_URL does). Now and then
+ *
+ * - Dan is killed in the middle of a sale: the lock moves on within its TTL, and another process takes his place;
+ * - Eve is stopped in the middle of a sale, for longer than her lock lives: the lock moves on, and when she goes on and writes all the
+ *   same, her signal has aborted and the inventory refuses her fence.
  *
  *   npm start -- --seconds 30
  */
+import { fork } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { createLocks } from 'holdfast'
-import { memoryBackend } from 'holdfast/memory'
+import { connect } from 'holdfast'
 
 const STOCK = 100
 const TTL_MS = 1_200
 const FREEZE_MS = 2_400
+const AWAY_MS = 1_500
+/** Between what happens to Dan and what happens to Eve. */
+const CALM_MS = 1_500
 const FRAME_MS = 80
+const GOODBYE_MS = 2_000
+/** Nobody else's till. */
+const PREFIX = `workers-${process.pid}`
+const SCRIPT = fileURLToPath(new URL('./workers/worker.mjs', import.meta.url))
 
-const { values } = parseArgs({ options: { seconds: { type: 'string', default: '12' } } })
+const { values } = parseArgs({ options: { seconds: { type: 'string', default: '15' } } })
 const seconds = Number(values.seconds)
 if (!(seconds > 0)) throw new Error(`--seconds takes a number above 0, not ${values.seconds}`)
 
@@ -42,7 +53,8 @@ class Inventory {
   }
 }
 
-const store = memoryBackend()
+/** The file that is there for all processes of this user, unless told otherwise. */
+const url = process.env.HOLDFAST_URL ?? 'sqlite:'
 const inventory = new Inventory()
 const stop = new AbortController()
 const startedAt = performance.now()
@@ -50,58 +62,103 @@ const news = []
 let handOvers = 0
 let sold = 0
 let mostAtOnce = 0
+let calmUntil = performance.now() + CALM_MS
+/** Who held when something happened to it: the next holder is news. */
+let missing
 
 class Worker {
   state = 'resting'
-  lock
-  turns = 0
+  fence
+  until = 0n
 
-  constructor(name, freezesEvery = Infinity) {
+  constructor(name, fate) {
     this.name = name
-    this.freezesEvery = freezesEvery
-    this.locks = createLocks(store, { owner: name, ttlMs: TTL_MS })
+    this.fate = fate
+    this.start()
   }
 
-  async run() {
-    while (!stop.signal.aborted) {
-      await pause(200 + Math.random() * 900)
-      const freezes = ++this.turns % this.freezesEvery === 0
-      this.state = 'waiting'
-      try {
-        await this.locks.withLock('till', { autoRenew: !freezes, signal: stop.signal }, (lock) => this.sell(lock, freezes))
-      } catch (error) {
-        if (error !== stop.signal.reason) throw error
-      }
-      this.state = 'resting'
-      this.lock = undefined
-    }
+  start() {
+    this.state = 'resting'
+    this.child = fork(SCRIPT, [this.name, url, PREFIX, TTL_MS], { serialization: 'advanced' })
+    this.child.on('message', (message) => this.heard(message))
+    this.gone = new Promise((resolve) => void this.child.once('exit', resolve))
   }
 
-  async sell(lock, freezes) {
-    this.lock = lock
-    this.state = freezes ? 'frozen' : 'selling'
+  /** By its own account, which ends before the lock can be another's. */
+  get leftMs() {
+    return Math.max(0, Number(this.until - process.hrtime.bigint()) / 1e6)
+  }
+
+  heard({ what, fence, until, stock, code }) {
+    if (what === 'sells' || what === 'still sells') this.until = until
+    if (what === 'sells') this.sells(fence)
+    if (what === 'waits') this.state = 'waiting'
+    if (what === 'rests') this.state = 'resting'
+    if (what === 'lets go') this.until = 0n
+    if (what === 'lost') tell(`${this.name} goes on, and the signal of the lock says that it is lost: ${code}`)
+    if (what === 'read') this.child.send(inventory.read(fence) ?? inventory.stock)
+    if (what === 'write') this.writes(fence, stock)
+  }
+
+  sells(fence) {
+    this.state = 'selling'
+    this.fence = fence
     handOvers++
     countHolders()
-    if (freezes) {
-      tell(`${this.name} freezes in the middle of a sale, with fence ${short(lock.fence)}`)
-      lock.signal.addEventListener('abort', () => {
-        if (!stop.signal.aborted) tell(`the lock moves on, and ${this.name}'s signal aborts: ${lock.signal.reason.code}`)
-      })
-    }
-    const stock = inventory.read(lock.fence)
-    await pause(freezes ? FREEZE_MS : 150 + Math.random() * 450)
-    if (inventory.write(lock.fence, stock - 1)) sold++
-    else tell(`${this.name} wakes up and writes with fence ${short(lock.fence)}: refused, the inventory has seen ${short(inventory.fence)}`)
+    if (missing) tell(`the lock moves on to ${this.name}, ${Math.round(performance.now() - missing.at)} ms later, with fence ${short(fence)}`)
+    missing = undefined
+    if (this.fate && performance.now() > calmUntil) void this.fate(this)
+  }
+
+  writes(fence, stock) {
+    const fresh = inventory.write(fence, stock)
+    if (fresh) sold++
+    else tell(`${this.name} writes with fence ${short(fence)}: refused, the inventory has seen ${short(inventory.fence)}`)
+    this.child.send(fresh)
     if (inventory.stock === 0) stop.abort()
   }
 }
 
-const workers = [new Worker('Ada'), new Worker('Ben'), new Worker('Cleo'), new Worker('Dan'), new Worker('Eve', 2)]
+async function kill(worker) {
+  if (!begins(worker)) return
+  worker.child.kill('SIGKILL')
+  worker.state = 'killed'
+  tell(`${worker.name} is killed in the middle of a sale, with fence ${short(worker.fence)}`)
+  await pause(AWAY_MS)
+  calmUntil = performance.now() + CALM_MS
+  if (!stop.signal.aborted) worker.start()
+}
+
+async function freeze(worker) {
+  if (!begins(worker)) return
+  worker.child.kill('SIGSTOP')
+  worker.state = 'frozen'
+  tell(`${worker.name} is stopped in the middle of a sale, with fence ${short(worker.fence)}`)
+  await pause(FREEZE_MS)
+  calmUntil = performance.now() + CALM_MS
+  worker.child.kill('SIGCONT')
+}
+
+/** One thing at a time, and not the same one twice in a row. */
+let last
+function begins(worker) {
+  if (stop.signal.aborted || last === worker || inventory.stock === 0) return false
+  last = worker
+  calmUntil = Infinity
+  missing = { at: performance.now() }
+  return true
+}
+
+const watcher = await connect(url, { prefix: PREFIX })
+// Windows cannot stop a process.
+const workers = [
+  new Worker('Ada'), new Worker('Ben'), new Worker('Cleo'), new Worker('Dan', kill),
+  new Worker('Eve', process.platform === 'win32' ? undefined : freeze),
+]
 
 /** Whoever still believes that it holds; that must never be two. */
 function countHolders() {
-  const holders = workers.filter(({ lock }) => lock && lock.remainingMs > 0)
-  mostAtOnce = Math.max(mostAtOnce, holders.length)
+  mostAtOnce = Math.max(mostAtOnce, workers.filter(({ leftMs }) => leftMs > 0).length)
 }
 
 /** Ends early when the demo does. */
@@ -130,30 +187,31 @@ function bar(part, width, tint) {
   return tint('█'.repeat(full)) + dim('░'.repeat(width - full))
 }
 
-function row({ name, state, lock, locks }, waiters) {
-  const left = lock?.remainingMs ?? 0
-  const place = waiters.findIndex(({ owner }) => owner === locks.owner) + 1
-  const ttl = `${bar(left / TTL_MS, 20, left > TTL_MS / 3 ? green : yellow)} ${(left / 1_000).toFixed(1)} s`
-  const label = bold(name.padEnd(6))
+function row({ name, state, fence, leftMs, child }, waiters) {
+  const place = waiters.findIndex(({ owner }) => owner.startsWith(`${name}#`)) + 1
+  const label = `${bold(name.padEnd(6))}${dim(`pid ${child.pid}`.padEnd(13))}`
+  const ttl = `${bar(leftMs / TTL_MS, 20, leftMs > TTL_MS / 3 ? green : yellow)} ${(leftMs / 1_000).toFixed(1)} s`
+  const trouble = (mark, what, outlook) =>
+    leftMs > 0 ? `${yellow(mark)} ${label}${yellow(what.padEnd(24))}${ttl}` : `${red('✗')} ${label}${red(what.padEnd(24))}${red(outlook)}`
   switch (state) {
     case 'selling':
-      return `${green('●')} ${label}${green(`selling, fence ${short(lock.fence)}`.padEnd(24))}${ttl}`
+      return `${green('●')} ${label}${green(`selling, fence ${short(fence)}`.padEnd(24))}${ttl}`
     case 'frozen':
-      return left > 0
-        ? `${yellow('●')} ${label}${yellow(`frozen, fence ${short(lock.fence)}`.padEnd(24))}${ttl}`
-        : `${red('✗')} ${label}${red(`frozen, fence ${short(lock.fence)}`.padEnd(24))}${red('lost, and does not know it yet')}`
+      return trouble('●', `stopped, fence ${short(fence)}`, 'lost, and does not know it yet')
+    case 'killed':
+      return trouble('✗', `killed, fence ${short(fence)}`, 'over')
     case 'waiting':
       return `${dim('○')} ${label}waiting${place > 0 ? `, place ${place}` : ''}`
     default:
-      return dim(`· ${name.padEnd(6)}resting`)
+      return `${dim('·')} ${label}${dim('resting')}`
   }
 }
 
 async function picture() {
   let waiters = []
-  for await (const till of workers[0].locks.inspect('till')) waiters = till.waiters
+  for await (const till of watcher.inspect('till')) waiters = till.waiters
   return [
-    `${bold('holdfast')}  five workers, one till${elapsed().padStart(31)}`,
+    `${bold('holdfast')}  five processes, one till, a file${elapsed().padStart(34)}`,
     '',
     ...workers.map((worker) => row(worker, waiters)),
     '',
@@ -183,15 +241,20 @@ for (const signal of ['SIGINT', 'SIGTERM']) {
 }
 const end = setTimeout(() => stop.abort(), seconds * 1_000)
 
-const done = Promise.all(workers.map((worker) => worker.run()))
 while (!stop.signal.aborted) {
   await draw()
   await pause(FRAME_MS)
 }
 clearTimeout(end)
-await done
+for (const { child } of workers) {
+  child.kill('SIGCONT')
+  if (child.connected) child.send('stop')
+}
+const goodbye = setTimeout(() => workers.forEach(({ child }) => child.kill('SIGKILL')), GOODBYE_MS)
+await Promise.all(workers.map(({ gone }) => gone))
+clearTimeout(goodbye)
 await draw()
-await Promise.all(workers.map(({ locks }) => locks.close()))
+await watcher.close()
 
 const exact = STOCK - inventory.stock === sold && mostAtOnce <= 1
 console.log(

@@ -3,15 +3,19 @@
  * one of them.
  */
 import { randomBytes } from 'node:crypto'
+import { rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { connect } from '../../src/index.js'
 import { onCluster, onSentinel, onSingle, type Deployment } from '../support/redis-kinds.js'
 import { startRedisCluster } from '../support/redis-cluster.js'
 import { startRedisSentinel } from '../support/redis-sentinel.js'
+import { makeFolder } from '../support/processes.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 import type { Proxy } from '../support/tcp-proxy.js'
 import { canFakeMachines, Machine } from './machine.js'
 import type { Random } from './random.js'
 
-export type BackendName = 'memory' | 'redis' | 'sentinel' | 'cluster'
+export type BackendName = 'memory' | 'sqlite' | 'redis' | 'sentinel' | 'cluster'
 
 /** How one worker gets to the store. */
 export interface Way {
@@ -30,6 +34,8 @@ export interface Environment {
   /** How many managers each worker has: several where one process is all there is. */
   readonly managers: number
   readonly redis?: Redis
+  /** Where the store is on a disk that can be full: what to do when it is no longer. */
+  readonly disk?: { readonly machines: readonly Machine[]; afterwards(): Promise<void> }
   /** Must not appear in anything that is printed. */
   readonly canary?: string
   /** Until it serves everything again. */
@@ -46,6 +52,8 @@ export interface Redis {
   readonly isDurable: boolean
   /** That all servers are on; not the Sentinels. */
   readonly machine: Machine | undefined
+  /** If it has ended by itself. */
+  restart?(): Promise<void>
   failover?(random: Random): Promise<unknown>
   replicas?(): Promise<readonly RedisServer[]>
 }
@@ -56,6 +64,7 @@ const NODE_REDIS = new URL('../support/fixtures/connect-with-node-redis.mjs', im
 
 export async function startEnvironment(name: BackendName, workers: number): Promise<Environment> {
   if (name === 'memory') return memory()
+  if (name === 'sqlite') return sqlite(workers)
   const canary = `canary-${randomBytes(8).toString('hex')}`
   const user = ['--user', 'nemesis', 'on', `>${canary}`, '~*', '&*', '+@all']
   const redis = await starters[name](user)
@@ -73,12 +82,36 @@ function memory(): Environment {
   }
 }
 
+function sqlite(workers: number): Environment {
+  const folder = makeFolder('nemesis')
+  const url = `sqlite:${join(folder, 'locks.db')}`
+  const ways = Array.from({ length: workers }, () => ({ url, machine: aMachine() }))
+  const machines = ways.flatMap(({ machine }) => machine ?? [])
+  return {
+    name: 'sqlite',
+    ways,
+    managers: 1,
+    ...(machines.length > 0 && { disk: { machines, afterwards: async () => {} } }),
+    healthy: async () => {},
+    leftovers: () => inUse(url),
+    stop: async () => rmSync(folder, { recursive: true, force: true }),
+  }
+}
+
+async function inUse(url: string): Promise<string[]> {
+  const locks = await connect(url, { prefix: PREFIX })
+  const keys: string[] = []
+  for await (const { key } of locks.inspect()) keys.push(key)
+  await locks.close()
+  return keys
+}
+
 const starters = {
   redis: async (user: readonly string[]): Promise<Redis> => {
     // So that a server that is killed has forgotten nothing: what it has answered is on the disk.
     const machine = aMachine()
     const server = await startRedis({ args: ['--appendonly', 'yes', '--appendfsync', 'always', ...user], env: machine?.env })
-    return { deployment: onSingle(server, 'ioredis'), isDurable: true, machine }
+    return { deployment: onSingle(server, 'ioredis'), isDurable: true, machine, restart: async () => void (server.isUp || (await server.start())) }
   },
   sentinel: async (user: readonly string[]): Promise<Redis> => {
     const machine = aMachine()
@@ -108,6 +141,7 @@ async function onRedis(name: BackendName, redis: Redis, canary: string, workers:
     redis,
     canary,
     managers: 1,
+    ...(redis.isDurable && redis.machine && { disk: { machines: [redis.machine], afterwards: async () => redis.restart?.() } }),
     ways: routes.map(({ url, proxy }, i) => ({
       url: url.replace('://', `://nemesis:${canary}@`),
       proxy,

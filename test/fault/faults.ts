@@ -55,7 +55,7 @@ const clientFaults: Fault[] = [
     },
   },
   {
-    name: 'client kill', part: 'client', forgets: never, isFor: hasServers,
+    name: 'client kill', part: 'client', forgets: never, isFor: ({ ways }) => ways.length > 1,
     async begin(victims, random) {
       const some = random.some(victims.workers()).slice(0, 2)
       await Promise.all(some.map(({ worker }) => worker.kill()))
@@ -156,18 +156,15 @@ const serverFaults: Fault[] = [
   },
   {
     // A Redis that has promised to keep everything ends itself then.
-    name: 'disk full', part: 'server', forgets: never, isFor: ({ redis }) => redis?.isDurable === true && redis.machine !== undefined,
-    async begin({ environment }, random) {
-      const { machine } = environment.redis!
-      const server = await aMaster(environment.redis!, random)
-      machine!.diskIsFull = true
-      return {
-        target: String(server.port),
-        heal: async () => {
-          machine!.diskIsFull = false
-          if (!server.isUp) await server.start()
-        },
+    name: 'disk full', part: 'server', forgets: never, isFor: ({ disk }) => disk !== undefined,
+    async begin({ environment }) {
+      const { machines, afterwards } = environment.disk!
+      for (const machine of machines) machine.diskIsFull = true
+      const heal = async () => {
+        for (const machine of machines) machine.diskIsFull = false
+        await afterwards()
       }
+      return { target: 'the disk', heal }
     },
   },
   {

@@ -17,6 +17,7 @@ interface Orders {
 const SHORT: Orders = {
   plans: [
     { backend: 'memory', seed: 1, faultsMs: 12_000 },
+    { backend: 'sqlite', seed: 5, faultsMs: 25_000 },
     { backend: 'redis', seed: 2, faultsMs: 35_000 },
     { backend: 'sentinel', seed: 3, faultsMs: 30_000 },
     { backend: 'cluster', seed: 4, faultsMs: 30_000 },
