@@ -9,6 +9,7 @@
  *   npm start -- --seconds 30
  */
 import { fork } from 'node:child_process'
+import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -81,7 +82,6 @@ class Worker {
     this.state = 'resting'
     this.child = fork(SCRIPT, [this.name, url, PREFIX, TTL_MS], { serialization: 'advanced' })
     this.child.on('message', (message) => this.heard(message))
-    this.gone = new Promise((resolve) => void this.child.once('exit', resolve))
   }
 
   /** By its own account, which ends before the lock can be another's. */
@@ -251,7 +251,7 @@ for (const { child } of workers) {
   if (child.connected) child.send('stop')
 }
 const goodbye = setTimeout(() => workers.forEach(({ child }) => child.kill('SIGKILL')), GOODBYE_MS)
-await Promise.all(workers.map(({ gone }) => gone))
+await Promise.all(workers.map(({ child }) => child.exitCode === null && child.signalCode === null && once(child, 'exit')))
 clearTimeout(goodbye)
 await draw()
 await watcher.close()

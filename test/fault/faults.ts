@@ -158,11 +158,11 @@ const serverFaults: Fault[] = [
     // A Redis that has promised to keep everything ends itself then.
     name: 'disk full', part: 'server', forgets: never, isFor: ({ disk }) => disk !== undefined,
     async begin({ environment }) {
-      const { machines, afterwards } = environment.disk!
-      for (const machine of machines) machine.diskIsFull = true
+      const disk = environment.disk!
+      for (const machine of disk.machines) machine.diskIsFull = true
       const heal = async () => {
-        for (const machine of machines) machine.diskIsFull = false
-        await afterwards()
+        for (const machine of disk.machines) machine.diskIsFull = false
+        await disk.afterwards()
       }
       return { target: 'the disk', heal }
     },
