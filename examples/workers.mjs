@@ -161,6 +161,10 @@ function countHolders() {
   mostAtOnce = Math.max(mostAtOnce, workers.filter(({ leftMs }) => leftMs > 0).length)
 }
 
+async function ended(child) {
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+}
+
 /** Ends early when the demo does. */
 async function pause(ms) {
   await sleep(ms, undefined, { signal: stop.signal }).catch(() => {})
@@ -251,7 +255,7 @@ for (const { child } of workers) {
   if (child.connected) child.send('stop')
 }
 const goodbye = setTimeout(() => workers.forEach(({ child }) => child.kill('SIGKILL')), GOODBYE_MS)
-await Promise.all(workers.map(({ child }) => child.exitCode === null && child.signalCode === null && once(child, 'exit')))
+await Promise.all(workers.map(({ child }) => ended(child)))
 clearTimeout(goodbye)
 await draw()
 await watcher.close()
