@@ -12,8 +12,10 @@ const { connect, shared } = await import(library)
 
 /** Several managers of one process stand for several processes where the store is in memory. */
 const store = managerCount > 1 && shared ? await shared() : url
+/** Of one that is replaced while the network is broken, too. */
+const CONNECT_MS = 20_000
 const managers = []
-for (let i = 0; i < managerCount; i++) managers.push(await connect(store, { prefix, ...options }))
+for (let i = 0; i < managerCount; i++) managers.push(await connect(store, { prefix, connectTimeoutMs: CONNECT_MS, ...options }))
 
 /** How often one that works long looks whether it may go on. */
 const LOOK_EVERY_MS = 100
