@@ -208,9 +208,9 @@ describe('a waiter', () => {
     ['has died, and its parent did not notice', 'gone'],
     ['is stopped', 'idle'],
   ] as const)('whose process %s is known as what it is', async (_what, state) => {
-    const { stateOf, pid } = thisMachine()
-    expect(stateOf(pid)).toBe('running')
-    expect(stateOf(2 ** 22 + 1)).toBe('gone')
+    const machine = thisMachine()
+    expect(machine.stateOf(machine.pid)).toBe('running')
+    expect(machine.stateOf(2 ** 22 + 1)).toBe('gone')
     // A shell starts a child, tells its pid, and becomes a program that never asks what has become of it.
     const script = state === 'gone' ? 'sleep 0.05 & echo $!; exec sleep 20' : 'sleep 20 & echo $!; kill -STOP $!; exec sleep 20'
     const shell = spawn('sh', ['-c', script], { stdio: ['ignore', 'pipe', 'ignore'] })
@@ -220,7 +220,7 @@ describe('a waiter', () => {
     onTestFinished(() => {
       if (state === 'idle') process.kill(child, 'SIGKILL')
     })
-    await expect.poll(() => stateOf(child)).toBe(state)
+    await expect.poll(() => machine.stateOf(child)).toBe(state)
   })
 
   it('of another container, which nobody here can see, gets the lock for a moment only, until it asks', async () => {
