@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { build, checks } from './lib/checks.mjs'
 import { ensureInstalled } from './lib/install.mjs'
+import { root } from './lib/paths.mjs'
 import { main, run } from './lib/run.mjs'
 import { ensureServers } from './lib/servers.mjs'
 import { withTestDir } from './lib/test-dir.mjs'
@@ -17,6 +18,7 @@ let totals = { passed: 0, failed: 1, skipped: 0 } // A step that stops the run c
 await main(
   async () => {
     await ensureInstalled()
+    await ensureInstalled(console.log, join(root, 'test/node-24'))
     await ensureServers()
     await build()
     if (selection.length === 0) await checks()

