@@ -189,6 +189,13 @@ describe('one request', () => {
     for (const { state } of asked) expect(state).toBe('resolved')
   })
 
+  it('of just as many is sent once', async () => {
+    const { claim, sent } = world()
+    for (let i = 0; i < 256; i++) claim(`c${i}`)
+    await settle()
+    expect(sent.map(({ kind, ids }) => [kind, ids.length])).toEqual([['queue', 128], ['queue', 128]])
+  })
+
   it('has at most 128 releases, too, and those do not count as claims', async () => {
     const { claim, release, sent } = world()
     claim('on its way')
