@@ -177,6 +177,15 @@ describe('while a request is on its way, what is asked', () => {
 
 const ids = (count: number, name = 'c') => Array.from({ length: count }, (_, i) => `${name}${i}`)
 
+it('however much is gathered, one timer looks whether the lane hangs', async () => {
+  const { claim, clock } = world()
+  for (const id of ids(5)) {
+    claim(id)
+    await settle()
+  }
+  expect(clock.pending()).toBe(1)
+})
+
 describe('one request', () => {
   it('has at most 128 claims; more are several', async () => {
     const { claim, sent } = world()

@@ -3,6 +3,7 @@
  * twice: so nothing longer is promised within that time.
  */
 import { describe, expect, it } from 'vitest'
+import { outage } from '../support/faulty-backend.js'
 import { settle } from '../support/manual-clock.js'
 import { manualWorld, watch } from '../support/manual-world.js'
 
@@ -73,5 +74,22 @@ describe('extend', () => {
     expect(extended.state).toBe('resolved')
     await clock.advance(6_000)
     expect(sent()).toEqual([[0, 30_000]])
+  })
+
+  it('that the store could not carry out rejects with its reason, and the lock is kept', async () => {
+    const { lock, store } = await held()
+    const error = outage('LOADING')
+    store.answer('renew', [{ status: 'failed', error }])
+    await expect(lock.extend(30_000)).rejects.toBe(error)
+    lock.assertHeld()
+  })
+
+  it.each([
+    ['lost', 'it expired or was taken away'],
+    ['revoked', 'it was revoked'],
+  ])('of what is %s says so', async (status, why) => {
+    const { lock, store } = await held()
+    store.answer('renew', [{ status }])
+    await expect(lock.extend(30_000)).rejects.toThrow(why)
   })
 })

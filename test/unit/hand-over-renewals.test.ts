@@ -31,4 +31,18 @@ describe('a lock that is handed over in memory', () => {
     expect(store.sent('renew').length).toBeGreaterThanOrEqual(8)
     expect(store.sent('renew').length).toBeLessThanOrEqual(12)
   })
+
+  it('stays in memory if a renewal does not say whether others wait', async () => {
+    const { manager, store, clock } = manualWorld()
+    const locks = manager()
+    const first = await locks.lock('k')
+    const second = watch(locks.lock('k'))
+    store.answer('renew', [{ status: 'held', waiting: undefined }])
+    await clock.advance(5_000)
+    expect(store.sent('renew')).toHaveLength(1)
+    expect(await first.release()).toBe(true)
+    await settle()
+    second.value!.assertHeld()
+    expect(store.sent('release')).toEqual([])
+  })
 })
