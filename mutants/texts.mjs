@@ -1,6 +1,6 @@
 /**
  * Leaves the wording of errors alone: a test that repeats a message word for word would only be in the way of whoever improves it.
- * That an error is thrown, which one, and what is not a literal in it, is mutated like everything else.
+ * That an error is thrown, and which one, is mutated like everything else.
  */
 import { declareValuePlugin, PluginKind } from '@stryker-mutator/api/plugin'
 
