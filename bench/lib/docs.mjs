@@ -33,6 +33,8 @@ ${Object.entries(packages).map(([name, version]) => `${name} ${version}`).join('
 
 ${mustTable(musts)}
 
+Why what is not met cannot be: [limits](bench-limits.md).
+
 ${workloads.map(section).join('\n')}`
 }
 

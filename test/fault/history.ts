@@ -9,6 +9,8 @@
 export type Workload =
   /** Read, change, write, all under a lock and past a gate that checks fences. */
   | 'fenced'
+  /** The same, for so long that the lock has to be renewed. */
+  | 'long'
   /** The same, past no gate: how often does a lock alone lose an update? */
   | 'unfenced'
   /** First come, first served: `fairness: 'strict'`. */
@@ -22,8 +24,16 @@ export type Event =
   | { readonly type: 'ended'; readonly at: bigint; readonly worker: string; readonly how: 'closed' | 'killed' | 'failed'; readonly why?: string }
   /** A caller asked for a key. `op` is unique in the run. */
   | { readonly type: 'asked'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly workload: Workload }
-  /** It holds. */
-  | { readonly type: 'granted'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly fence: bigint }
+  /** It holds. `late`: no more, by the time that it heard of it: its process was stopped in that very moment. */
+  | {
+      readonly type: 'granted'
+      readonly at: bigint
+      readonly worker: string
+      readonly op: string
+      readonly key: string
+      readonly fence: bigint
+      readonly late?: boolean
+    }
   /** It does not: it was cancelled, its time was over, or the store failed. */
   | { readonly type: 'refused'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly error: string }
   /** The handle said, when asked after `since`, that it is held. */
@@ -46,8 +56,15 @@ export type Event =
       /** What the writer had read, if that is not what it overwrites: an update was lost. */
       readonly lostUpdate: boolean
     }
-  /** Of the nemesis. `healed` has the number of the fault that it ends. */
-  | { readonly type: 'fault'; readonly at: bigint; readonly fault: number; readonly name: string; readonly target: string }
+  /** Of the nemesis. `healed` has the number of the fault that it ends. `forgets`: the store may lose what it was told. */
+  | {
+      readonly type: 'fault'
+      readonly at: bigint
+      readonly fault: number
+      readonly name: string
+      readonly target: string
+      readonly forgets?: boolean
+    }
   | { readonly type: 'healed'; readonly at: bigint; readonly fault: number; readonly name: string }
   /** The parts of a run. */
   | { readonly type: 'phase'; readonly at: bigint; readonly name: 'warm-up' | 'faults' | 'recovery' | 'end' }
@@ -67,6 +84,8 @@ export interface Run {
   readonly backend: string
   readonly seed: number
   readonly ttlMs: number
+  /** What is granted is promised to be on a replica, too. */
+  readonly waitsForReplicas?: boolean
   readonly events: readonly Event[]
   readonly violations: readonly Violation[]
 }

@@ -1,7 +1,7 @@
 /** A private Redis Cluster on loopback: three masters with a replica each. Nodes are killed, paused and restarted by themselves. */
-import { setTimeout as sleep } from 'node:timers/promises'
 import { startRedis, type RedisServer } from './redis-server.js'
 import type { Reply } from './resp.js'
+import { until } from './until.js'
 
 export interface RedisClusterOptions {
   readonly masters?: number
@@ -29,8 +29,6 @@ export interface ClusterNode {
 export type MigrationStage = 'opened' | 'one key moved' | 'keys moved'
 
 const SLOTS = 16_384
-const READY_MS = 30_000
-const POLL_MS = 20
 
 export async function startRedisCluster(options: RedisClusterOptions = {}): Promise<RedisCluster> {
   const { masters = 3, replicas = 1, nodeTimeoutMs = 1_000, args = [] } = options
@@ -83,7 +81,7 @@ export class RedisCluster {
       const others = this.nodes.slice(i + 1)
       await Promise.all(others.map(({ port, clusterPort }) => node.cli('CLUSTER', 'MEET', '127.0.0.1', port, clusterPort!)))
     }
-    await this.#until('all nodes to know each other', async () => {
+    await until('all nodes to know each other', async () => {
       const views = await Promise.all(this.nodes.map((node) => this.#view(node)))
       return views.every((view) => view.length === this.nodes.length)
     })
@@ -101,7 +99,7 @@ export class RedisCluster {
    * the data.
    */
   async healthy(): Promise<void> {
-    await this.#until('the cluster to be healthy', async () => {
+    await until('the cluster to be healthy', async () => {
       const up = this.nodes.filter(({ isUp }) => isUp)
       const views = await Promise.all(up.map((node) => this.#view(node)))
       const owners = (view: readonly ClusterNode[]) =>
@@ -163,7 +161,7 @@ export class RedisCluster {
     const replica = (await this.replicasOf(master)).find(({ isUp }) => isUp)
     if (!replica) throw new Error(`Node ${master.port} has no replica that could take over`)
     await replica.cli('CLUSTER', 'FAILOVER', ...(how ? [how] : []))
-    await this.#until(`${replica.port} to take over`, async () => {
+    await until(`${replica.port} to take over`, async () => {
       const views = await Promise.all(this.nodes.filter(({ isUp }) => isUp).map((node) => this.#view(node)))
       return views.every((view) => view.some(({ server, isMaster }) => server === replica && isMaster))
     })
@@ -172,7 +170,7 @@ export class RedisCluster {
 
   /** Until somebody else serves what this node served; for after it was killed or paused. */
   async replaced(master: RedisServer): Promise<void> {
-    await this.#until(`${master.port} to be replaced`, async () => {
+    await until(`${master.port} to be replaced`, async () => {
       if ((await this.masters()).includes(master)) return false
       const up = this.nodes.filter(({ isUp }) => isUp)
       const states = await Promise.all(up.map(async (node) => String(await node.cli('CLUSTER', 'INFO'))))
@@ -230,14 +228,6 @@ export class RedisCluster {
       const isMaster = flags.includes('master')
       return { server, id, isMaster, masterId: masterId === '-' ? undefined : masterId, hasFailed: flags.includes('fail'), slots }
     })
-  }
-
-  async #until(what: string, reached: () => Promise<boolean>): Promise<void> {
-    const giveUpAt = performance.now() + READY_MS
-    while (!(await reached())) {
-      if (performance.now() > giveUpAt) throw new Error(`Waited ${READY_MS} ms in vain for ${what}`)
-      await sleep(POLL_MS)
-    }
   }
 }
 

@@ -299,7 +299,7 @@ export type DriverName = keyof typeof drivers
 
 export const onSentinel = (sentinel: RedisSentinel, driver: DriverName) => new Deployment(shapeOfSentinel(sentinel), drivers[driver])
 export const onCluster = (cluster: RedisCluster, driver: DriverName) => new Deployment(shapeOfCluster(cluster), drivers[driver])
-const onSingle = (server: RedisServer, driver: DriverName) => new Deployment(shapeOfSingle(server), drivers[driver])
+export const onSingle = (server: RedisServer, driver: DriverName) => new Deployment(shapeOfSingle(server), drivers[driver])
 
 /** Those that every check is run on. Faults that only Sentinels and clusters have are tried through node-redis as well. */
 export const kinds: readonly RedisKind[] = [

@@ -1,7 +1,7 @@
 /** A private master with two replicas on loopback, and three Sentinels that watch over them. */
-import { setTimeout as sleep } from 'node:timers/promises'
 import { startRedis, type RedisServer } from './redis-server.js'
 import type { Reply } from './resp.js'
+import { until } from './until.js'
 
 export interface RedisSentinelOptions {
   readonly replicas?: number
@@ -13,8 +13,6 @@ export interface RedisSentinelOptions {
 }
 
 const NAME = 'mymaster'
-const READY_MS = 30_000
-const POLL_MS = 20
 
 /**
  * Sentinels look and talk every few seconds; tests have not got so much time. But a replica is only promoted if it was heard of
@@ -91,7 +89,7 @@ export class RedisSentinel {
    * have all the data.
    */
   async healthy(): Promise<void> {
-    await this.#until('Sentinels and replicas to be healthy', async () => {
+    await until('Sentinels and replicas to be healthy', async () => {
       const up = this.sentinels.filter(({ isUp }) => isUp)
       const [master, ...others] = new Set(await Promise.all(up.map((sentinel) => this.#masterOf(sentinel))))
       if (!master?.isUp || others.length > 0 || (await master.info('replication'))['role'] !== 'master') return false
@@ -105,7 +103,7 @@ export class RedisSentinel {
   /** With everybody's consent. Resolves when all Sentinels that are up know, with the new master. */
   async failover(): Promise<RedisServer> {
     const before = await this.master()
-    await this.#until('the failover to begin', async () => {
+    await until('the failover to begin', async () => {
       // NOGOODSLAVE until a Sentinel has heard of the replicas lately, INPROG while another failover ends.
       const reply = this.sentinels.find(({ isUp }) => isUp)!.cli('SENTINEL', 'FAILOVER', NAME)
       return reply.then(() => true, () => false)
@@ -116,7 +114,7 @@ export class RedisSentinel {
   /** Until somebody else is the master; for after it was killed or paused. */
   async replaced(before: RedisServer): Promise<RedisServer> {
     let master = before
-    await this.#until(`${before.port} to be replaced`, async () => {
+    await until(`${before.port} to be replaced`, async () => {
       const up = this.sentinels.filter(({ isUp }) => isUp)
       const masters = new Set(await Promise.all(up.map((sentinel) => this.#masterOf(sentinel))))
       ;[master = before] = masters
@@ -150,14 +148,6 @@ export class RedisSentinel {
     const isKnown = ({ port }: RedisServer) => sound.some((fields) => Number(fields['port']) === port)
     const sentinelsUp = this.sentinels.filter(({ isUp }) => isUp).length
     return others.map(fieldsOf).filter(isSound).length >= sentinelsUp - 1 && replicas.every(isKnown)
-  }
-
-  async #until(what: string, reached: () => Promise<boolean>): Promise<void> {
-    const giveUpAt = performance.now() + READY_MS
-    while (!(await reached())) {
-      if (performance.now() > giveUpAt) throw new Error(`Waited ${READY_MS} ms in vain for ${what}`)
-      await sleep(POLL_MS)
-    }
   }
 }
 

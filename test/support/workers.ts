@@ -1,16 +1,11 @@
 /**
- * Child processes that hold locks, for tests that stop, block and kill processes. See worker.mjs for the other side.
- *
- * A worker that dies by itself, or has an unhandled rejection (which kills it: it runs with
- * `--unhandled-rejections=strict`), rejects every call under way and `exit()`, and fails the test that started it.
+ * Child processes that hold locks, for tests that stop, block and kill processes. See worker.mjs for the other side. One that dies by
+ * itself fails the test that started it.
  */
-import { fork, type ChildProcess } from 'node:child_process'
-import { once } from 'node:events'
-import { rmSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
 import type { Hold } from './check.js'
-import { exited, hasExited, makeFolder, pauseProcess, resumeProcess, track } from './processes.js'
+import { Child } from './child.js'
 
 export interface WorkerOptions {
   readonly url: string
@@ -81,16 +76,9 @@ export interface WorkerEvent {
   readonly error?: string
 }
 
-type Message =
-  | { readonly ready: true }
-  | { readonly event: WorkerEvent }
-  | { readonly call: number; readonly result: unknown }
-  | { readonly call: number; readonly error: { name?: string; message?: string; code?: string; stack?: string } }
-
 const SCRIPT = fileURLToPath(new URL('./worker.mjs', import.meta.url))
 const LIBRARY = new URL('../../dist/index.js', import.meta.url).href
 const EVENT_MS = 10_000
-const EXIT_MS = 5_000
 
 /** Resolves when the worker is connected. At the end of the test it is killed, and judged. */
 export async function spawnWorker(options: WorkerOptions): Promise<Worker> {
@@ -103,80 +91,27 @@ export async function spawnWorker(options: WorkerOptions): Promise<Worker> {
   return worker
 }
 
-export class Worker {
+export class Worker extends Child<Methods, WorkerEvent> {
   /** Everything that was told so far. */
   readonly events: WorkerEvent[] = []
-  stdout = ''
-  stderr = ''
-  readonly #child: ChildProcess
-  readonly #ready: Promise<void>
-  readonly #streamsEnded: Promise<unknown>
-  readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>()
   readonly #watchers = new Set<() => void>()
-  #nextCall = 0
-  #endedAt: bigint | undefined
-  /** It ends because we want it to. */
-  #expected = false
 
   constructor({ url, prefix = 'test', options = {}, env = {}, execArgv = [], library = LIBRARY }: WorkerOptions) {
-    const folder = makeFolder('worker')
     const setup = JSON.stringify({ url, prefix, options, library })
-    const child = fork(SCRIPT, {
-      env: { ...process.env, NODE_OPTIONS: '', ...env, HOLDFAST_WORKER: setup },
-      execArgv: ['--unhandled-rejections=strict', ...execArgv],
-      serialization: 'advanced',
-      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    })
-    this.#child = child
-    track(child, folder, `worker-${child.pid}`)
-    child.stdout?.setEncoding('utf8').on('data', (text: string) => (this.stdout += text))
-    child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.stderr += text))
-    this.#streamsEnded = once(child, 'close')
-    this.#ready = new Promise((resolve, reject) => {
-      child.on('message', (message: Message) => {
-        if ('ready' in message) resolve()
-        else this.#received(message)
-      })
-      child.on('close', () => reject(this.#failure('did not start')))
-    })
-    this.#ready.catch(() => {})
-    child.once('exit', () => {
-      this.#endedAt ??= process.hrtime.bigint()
-      rmSync(folder, { recursive: true, force: true })
-    })
-    // Not 'exit': before 'close', messages and the last words on stderr may still be on their way.
-    child.once('close', () => {
-      for (const call of this.#calls.values()) call.reject(this.#failure('ended during a call'))
-      this.#calls.clear()
-      for (const watcher of [...this.#watchers]) watcher()
-    })
+    super({ script: SCRIPT, env: { ...env, HOLDFAST_WORKER: setup }, execArgv })
   }
 
-  get pid(): number {
-    return this.#child.pid ?? 0
+  protected heard(event: WorkerEvent): void {
+    this.events.push(event)
+    this.#look()
   }
 
-  get exitCode(): number | null {
-    return this.#child.exitCode
+  protected ended(): void {
+    this.#look()
   }
 
-  get signalCode(): NodeJS.Signals | null {
-    return this.#child.signalCode
-  }
-
-  ready(): Promise<void> {
-    return this.#ready
-  }
-
-  call<M extends keyof Methods>(method: M, ...args: Parameters<Methods[M]>): Promise<ReturnType<Methods[M]>> {
-    return new Promise((resolve, reject) => {
-      if (!this.#child.connected) return reject(this.#failure('has ended already'))
-      const call = this.#nextCall++
-      this.#calls.set(call, { resolve: (value) => resolve(value as ReturnType<Methods[M]>), reject })
-      this.#child.send({ call, method, args }, (error) => {
-        if (error && this.#calls.delete(call)) reject(error)
-      })
-    })
+  #look(): void {
+    for (const watcher of [...this.#watchers]) watcher()
   }
 
   /** The first event like that, from the past or the future. */
@@ -194,7 +129,7 @@ export class Worker {
       const look = (): void => {
         const found = this.events.find(fits)
         if (found) settle(() => resolve(found))
-        else if (hasExited(this.#child)) settle(() => reject(this.#failure('ended before the event')))
+        else if (this.hasEnded) settle(() => reject(this.failure('ended before the event')))
       }
       const tooLate = new Error(`No such event (${String(wanted)}) of worker ${this.pid} in ${timeoutMs} ms`)
       const timer = setTimeout(() => settle(() => reject(tooLate)), timeoutMs)
@@ -212,7 +147,7 @@ export class Worker {
     const holds: Hold[] = []
     for (const { type, id, key, waiter, fence, at, askedAt = at } of this.events) {
       if (type === 'acquired') {
-        const hold: Hold = { key, process: this.pid, waiter, askedAt, grantedAt: at, releasedAt: this.#endedAt, fence }
+        const hold: Hold = { key, process: this.pid, waiter, askedAt, grantedAt: at, releasedAt: this.endedAt, fence }
         open.set(id, hold)
         holds.push(hold)
       } else {
@@ -223,65 +158,13 @@ export class Worker {
     return holds
   }
 
-  /** SIGSTOP; resolves when it really stands still. */
-  async stop(): Promise<void> {
-    await pauseProcess(this.#child)
-  }
-
-  async cont(): Promise<void> {
-    await resumeProcess(this.#child)
-  }
-
-  /** SIGKILL. Nothing if it has ended already. */
-  async kill(): Promise<void> {
-    if (hasExited(this.#child)) return void (await this.#streamsEnded)
-    this.#expected = true
-    this.#child.kill('SIGKILL')
-    // We hear of its end later than it ends, and its holds must not seem longer than they are.
-    this.#endedAt = process.hrtime.bigint()
-    await this.#streamsEnded
-  }
-
   /** Closes its manager and lets it end. Throws if something still kept it alive (a leak), or it was not healthy. */
-  async exit({ withinMs = EXIT_MS }: { readonly withinMs?: number } = {}): Promise<void> {
-    if (!hasExited(this.#child)) {
+  async exit({ withinMs }: { readonly withinMs?: number } = {}): Promise<void> {
+    if (!this.hasEnded) {
       await this.call('close')
-      this.#expected = true
-      const timer = setTimeout(() => this.#child.kill('SIGKILL'), withinMs)
-      await exited(this.#child)
-      clearTimeout(timer)
-      await this.#streamsEnded
-      if (this.#child.signalCode) throw this.#failure(`still ran ${withinMs} ms after close()`)
+      await this.leaves(withinMs)
     }
     this.assertHealthy()
-  }
-
-  /** Throws if it ended by itself or said something about an unhandled rejection. */
-  assertHealthy(): void {
-    const ended = hasExited(this.#child) && (!this.#expected || (this.exitCode ?? 0) !== 0)
-    if (ended || /unhandled ?(promise ?)?rejection/i.test(this.stderr)) throw this.#failure('is not healthy')
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.kill()
-    this.assertHealthy()
-  }
-
-  #received(message: Exclude<Message, { ready: true }>): void {
-    if ('event' in message) {
-      this.events.push(message.event)
-      for (const watcher of [...this.#watchers]) watcher()
-      return
-    }
-    const call = this.#calls.get(message.call)
-    this.#calls.delete(message.call)
-    if ('result' in message) call?.resolve(message.result)
-    else call?.reject(Object.assign(new Error(message.error.message), message.error))
-  }
-
-  #failure(what: string): Error {
-    const { exitCode, signalCode } = this.#child
-    return new Error(`Worker ${this.pid} ${what} (exit code ${exitCode}, signal ${signalCode})\n${this.stderr}`)
   }
 }
 

@@ -1,0 +1,74 @@
+/**
+ * `npm run nemesis -- --backend redis,cluster --minutes 15 --seed 7`: servers and clients are stopped, killed, cut off and deceived
+ * while clients contend for locks, and the log of it all is judged. A report of each run is written to `nemesis/`.
+ */
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { build } from './lib/checks.mjs'
+import { ensureInstalled } from './lib/install.mjs'
+import { root } from './lib/paths.mjs'
+import { main, run, Stop } from './lib/run.mjs'
+import { ensureServers } from './lib/servers.mjs'
+import { withTestDir } from './lib/test-dir.mjs'
+
+const BACKENDS = ['memory', 'redis', 'sentinel', 'cluster']
+
+const HELP = `npm run nemesis -- [options]
+
+  --backend <names>  of ${BACKENDS.join(', ')}; with commas. Default: all
+  --minutes <n>      of faults, for each backend. Default: 5
+  --seed <n>         what is broken when follows from it. Default: a new one, which is printed
+  --faults <names>   only these, with commas
+  --controls         also the runs that have to fail: other libraries, and our own with mistakes in it
+  --only-controls    nothing else
+  --docs             write the summary to docs/nemesis.md
+  --help`
+
+await main(async () => {
+  const options = read()
+  await ensureInstalled()
+  await ensureServers()
+  await build()
+  const folder = join(root, 'nemesis')
+  mkdirSync(folder, { recursive: true })
+  const plans = options['only-controls'] ? [] : options.backends.map((backend) => ({ backend, ...options.plan }))
+  const files = [...(plans.length > 0 ? ['test/fault/runs.nemesis.ts'] : []), ...(options.controls ? ['test/fault/controls.nemesis.ts'] : [])]
+  return withTestDir(async (dir) => {
+    const env = {
+      HOLDFAST_TEST_DIR: dir,
+      HOLDFAST_NEMESIS: JSON.stringify({ plans, folder, docs: options.docs }),
+      HOLDFAST_CONTROLS: 'all'
+    }
+    const args = ['run', ...files, '--config=vitest.nemesis.config.ts', '--disableConsoleIntercept=true']
+    const { code } = await run('vitest', args, { env, stdio: 'inherit' })
+    console.log(`reports: ${folder}`)
+    return code
+  })
+})
+
+function read() {
+  const { values } = parseArgs({
+    options: {
+      backend: { type: 'string', default: BACKENDS.join(',') },
+      minutes: { type: 'string', default: '5' },
+      seed: { type: 'string', default: String(Math.floor(Math.random() * 1_000_000)) },
+      faults: { type: 'string' },
+      controls: { type: 'boolean', default: false },
+      'only-controls': { type: 'boolean', default: false },
+      docs: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false }
+    }
+  })
+  const backends = values.backend.split(',')
+  const unknown = backends.find((name) => !BACKENDS.includes(name))
+  const minutes = Number(values.minutes)
+  const seed = Number(values.seed)
+  if (values.help || unknown || !(minutes > 0) || !Number.isInteger(seed)) {
+    console.error(unknown ? `There is no backend "${unknown}".\n\n${HELP}` : HELP)
+    throw new Stop(values.help ? 0 : 2)
+  }
+  const faults = values.faults?.split(',')
+  const plan = { seed, faultsMs: minutes * 60_000, ...(faults && { faults }) }
+  return { ...values, controls: values.controls || values['only-controls'], backends, plan }
+}

@@ -1,0 +1,114 @@
+/**
+ * What a run is about: workers that ask for locks, each on its own way to the store, and the servers of the store. Faults are about
+ * one of them.
+ */
+import { randomBytes } from 'node:crypto'
+import { onCluster, onSentinel, onSingle, type Deployment } from '../support/redis-kinds.js'
+import { startRedisCluster } from '../support/redis-cluster.js'
+import { startRedisSentinel } from '../support/redis-sentinel.js'
+import { startRedis, type RedisServer } from '../support/redis-server.js'
+import type { Proxy } from '../support/tcp-proxy.js'
+import type { Random } from './random.js'
+
+export type BackendName = 'memory' | 'redis' | 'sentinel' | 'cluster'
+
+/** How one worker gets to the store. */
+export interface Way {
+  readonly url: string
+  /** Undefined where there is no network. */
+  readonly proxy?: Proxy
+  /** A file that exports `connect`, if it is not the package itself. */
+  readonly library?: string
+}
+
+export interface Environment {
+  readonly name: BackendName
+  readonly ways: readonly Way[]
+  /** How many managers each worker has: several where one process is all there is. */
+  readonly managers: number
+  readonly redis?: Redis
+  /** Must not appear in anything that is printed. */
+  readonly canary?: string
+  /** Until it serves everything again. */
+  healthy(): Promise<void>
+  /** What is left on the store of locks that nobody has any more. */
+  leftovers(): Promise<string[]>
+  stop(): Promise<void>
+}
+
+/** The servers, for faults that are about them. */
+export interface Redis {
+  readonly deployment: Deployment
+  /** Keys survive that a server is killed. */
+  readonly isDurable: boolean
+  failover?(random: Random): Promise<unknown>
+  replicas?(): Promise<readonly RedisServer[]>
+}
+
+export const PREFIX = 'nemesis'
+const NODE_REDIS = new URL('../support/fixtures/connect-with-node-redis.mjs', import.meta.url).href
+
+export async function startEnvironment(name: BackendName, workers: number): Promise<Environment> {
+  if (name === 'memory') return memory()
+  const canary = `canary-${randomBytes(8).toString('hex')}`
+  const user = ['--user', 'nemesis', 'on', `>${canary}`, '~*', '&*', '+@all']
+  const redis = await starters[name](user)
+  return onRedis(name, redis, canary, workers)
+}
+
+function memory(): Environment {
+  return {
+    name: 'memory',
+    ways: [{ url: 'memory:' }],
+    managers: 6,
+    healthy: async () => {},
+    leftovers: async () => [],
+    stop: async () => {},
+  }
+}
+
+const starters = {
+  redis: async (user: readonly string[]): Promise<Redis> => {
+    // So that a server that is killed has forgotten nothing: what it has answered is on the disk.
+    const server = await startRedis({ args: ['--appendonly', 'yes', '--appendfsync', 'always', ...user] })
+    return { deployment: onSingle(server, 'ioredis'), isDurable: true }
+  },
+  sentinel: async (user: readonly string[]): Promise<Redis> => {
+    const sentinel = await startRedisSentinel({ args: user })
+    return {
+      deployment: onSentinel(sentinel, 'ioredis'),
+      isDurable: false,
+      failover: () => sentinel.failover(),
+      replicas: () => sentinel.replicas(),
+    }
+  },
+  cluster: async (user: readonly string[]): Promise<Redis> => {
+    const cluster = await startRedisCluster({ args: user })
+    const failover = async (random: Random) =>
+      cluster.failover(random.one(await cluster.masters()), random.one([undefined, 'FORCE', 'TAKEOVER'] as const))
+    return { deployment: onCluster(cluster, 'ioredis'), isDurable: false, failover }
+  },
+}
+
+async function onRedis(name: BackendName, redis: Redis, canary: string, workers: number): Promise<Environment> {
+  const { deployment } = redis
+  const routes = await Promise.all(Array.from({ length: workers }, () => deployment.behindProxy()))
+  return {
+    name,
+    redis,
+    canary,
+    managers: 1,
+    ways: routes.map(({ url, proxy }, i) => ({
+      url: url.replace('://', `://nemesis:${canary}@`),
+      proxy,
+      // Every third goes by the other client, where that knows all there is to know.
+      ...(i % 3 === 2 && { library: NODE_REDIS }),
+    })),
+    healthy: () => deployment.healthy(),
+    leftovers: async () => (await deployment.keys(`${PREFIX}:*`)).filter((key) => !key.startsWith(`${PREFIX}:fence`)),
+    stop: async () => {
+      await Promise.all(routes.map(({ proxy }) => proxy.close()))
+      await deployment.stop()
+    },
+  }
+}

@@ -1,0 +1,174 @@
+/**
+ * What can be done to a run, and undone. Each fault says which of the promises it takes back: where the store itself forgets (a
+ * FLUSHALL, a failover to a replica that lags behind), two can hold at once for as long as a TTL, and what is left is the fence.
+ */
+import type { RedisServer } from '../support/redis-server.js'
+import type { Fault as Rule } from '../support/tcp-proxy.js'
+import type { Environment, Redis } from './environment.js'
+import type { Random } from './random.js'
+import type { TrafficWorker } from './traffic.js'
+
+/** What faults get at. */
+export interface Victims {
+  readonly environment: Environment
+  /** Those that are alive, with the number of the way that each goes. */
+  workers(): readonly { readonly worker: TrafficWorker; readonly way: number }[]
+  /** Starts another in the place of one that was killed. */
+  replace(way: number): Promise<void>
+}
+
+export interface Injection {
+  /** What it was done to. */
+  readonly target: string
+  heal(): Promise<void> | void
+}
+
+export interface Fault {
+  readonly name: string
+  /** Of two at once, each has to do with something else. */
+  readonly part: 'client' | 'network' | 'server'
+  /** The store may lose what it was told: exclusion is not promised then. */
+  readonly forgets: (environment: Environment) => boolean
+  readonly isFor: (environment: Environment) => boolean
+  begin(victims: Victims, random: Random, ms: number): Promise<Injection>
+}
+
+const never = () => false
+const always = () => true
+const hasNetwork = ({ ways }: Environment) => ways.every(({ proxy }) => proxy !== undefined)
+const hasServers = ({ redis }: Environment) => redis !== undefined
+/** Where another server takes over, what the first one has not passed on is gone. */
+const isNotDurable = ({ redis }: Environment) => redis?.isDurable === false
+
+const clientFaults: Fault[] = [
+  {
+    name: 'client stop', part: 'client', forgets: never, isFor: always,
+    async begin(victims, random) {
+      const some = random.some(victims.workers())
+      await Promise.all(some.map(({ worker }) => worker.stop()))
+      return { target: namesOf(some), heal: async () => void (await Promise.all(some.map(({ worker }) => worker.cont()))) }
+    },
+  },
+  {
+    name: 'client kill', part: 'client', forgets: never, isFor: hasServers,
+    async begin(victims, random) {
+      const some = random.some(victims.workers()).slice(0, 2)
+      await Promise.all(some.map(({ worker }) => worker.kill()))
+      return { target: namesOf(some), heal: async () => void (await Promise.all(some.map(({ way }) => victims.replace(way)))) }
+    },
+  },
+  {
+    name: 'event loop blocked', part: 'client', forgets: never, isFor: always,
+    async begin(victims, random, ms) {
+      const some = random.some(victims.workers())
+      for (const { worker } of some) worker.block(ms)
+      return { target: namesOf(some), heal: () => {} }
+    },
+  },
+]
+
+/** A rule of the proxies of some workers. */
+function networkFault(name: string, rule: (proxy: NonNullable<Environment['ways'][number]['proxy']>, random: Random) => Rule): Fault {
+  return {
+    name, part: 'network', forgets: never, isFor: hasNetwork,
+    async begin(victims, random) {
+      const some = random.some(victims.workers())
+      const rules = some.map(({ way }) => rule(victims.environment.ways[way]!.proxy!, random))
+      return { target: namesOf(some), heal: () => rules.forEach((one) => one.heal()) }
+    },
+  }
+}
+
+const networkFaults: Fault[] = [
+  networkFault('partition', (proxy) => proxy.hold()),
+  networkFault('one-way partition: nothing gets there', (proxy) => proxy.hold({ direction: 'up' })),
+  networkFault('one-way partition: nothing comes back', (proxy) => proxy.hold({ direction: 'down' })),
+  networkFault('delay', (proxy, random) => proxy.delay(random.between(20, 300), { jitterMs: random.between(0, 300) })),
+  networkFault('replies dropped', (proxy) => {
+    const rule = proxy.drop({ direction: 'down' })
+    // What was dropped is missing in the middle of a stream, as TCP never does: those connections must not go on.
+    return { heal: () => (rule.heal(), proxy.reset()) }
+  }),
+  networkFault('resets', (proxy, random) => {
+    const everyMs = random.between(50, 500)
+    const timer = setInterval(() => proxy.reset(), everyMs)
+    return { heal: () => clearInterval(timer) }
+  }),
+]
+
+const serverFaults: Fault[] = [
+  {
+    name: 'server stop', part: 'server', forgets: isNotDurable, isFor: hasServers,
+    async begin({ environment }, random) {
+      const server = await aMaster(environment.redis!, random)
+      await server.pause()
+      return { target: String(server.port), heal: () => server.resume() }
+    },
+  },
+  {
+    name: 'server kill', part: 'server', forgets: isNotDurable, isFor: hasServers,
+    async begin({ environment }, random) {
+      const server = await aMaster(environment.redis!, random)
+      await server.kill()
+      return { target: String(server.port), heal: () => server.start() }
+    },
+  },
+  {
+    name: 'failover', part: 'server', forgets: always, isFor: ({ redis }) => redis?.failover !== undefined,
+    async begin({ environment }, random) {
+      await environment.redis!.failover!(random)
+      return { target: 'a master', heal: () => {} }
+    },
+  },
+  {
+    name: 'replicas stop', part: 'server', forgets: never, isFor: ({ redis }) => redis?.replicas !== undefined,
+    async begin({ environment }) {
+      const replicas = await environment.redis!.replicas!()
+      await Promise.all(replicas.map((server) => server.pause()))
+      return { target: 'all replicas', heal: async () => void (await Promise.all(replicas.map((server) => server.resume()))) }
+    },
+  },
+  atOnce('FLUSHALL', true, ({ deployment }) => deployment.flush()),
+  atOnce('SCRIPT FLUSH', false, ({ deployment }) => deployment.everywhere('SCRIPT', 'FLUSH')),
+  {
+    name: 'eviction', part: 'server', forgets: always, isFor: hasServers,
+    async begin({ environment }) {
+      const { deployment } = environment.redis!
+      const masters = await deployment.masters()
+      await Promise.all(masters.map((server) => evict(server)))
+      const heal = async (server: RedisServer) => {
+        await server.cli('CONFIG', 'SET', 'maxmemory', 0)
+        await server.cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction')
+      }
+      return { target: 'all masters', heal: async () => void (await Promise.all(masters.map(heal))) }
+    },
+  },
+]
+
+/** Over as soon as it has begun. */
+function atOnce(name: string, forgets: boolean, act: (redis: Redis) => Promise<unknown>): Fault {
+  return {
+    name, part: 'server', forgets: () => forgets, isFor: hasServers,
+    async begin({ environment }) {
+      await act(environment.redis!)
+      return { target: 'all masters', heal: () => {} }
+    },
+  }
+}
+
+/** So little memory that keys have to go: whichever. */
+async function evict(server: RedisServer): Promise<void> {
+  const { used_memory } = await server.info('memory')
+  await server.cli('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-random')
+  await server.cli('CONFIG', 'SET', 'maxmemory', Math.round(Number(used_memory) * 0.98))
+}
+
+async function aMaster({ deployment }: Redis, random: Random): Promise<RedisServer> {
+  return random.one((await deployment.masters()).filter(({ isUp }) => isUp))
+}
+
+function namesOf(workers: readonly { readonly worker: TrafficWorker }[]): string {
+  return workers.map(({ worker }) => worker.name).join(' ')
+}
+
+export const FAULTS: readonly Fault[] = [...clientFaults, ...networkFaults, ...serverFaults]

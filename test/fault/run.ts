@@ -1,0 +1,197 @@
+/**
+ * One run: traffic without faults, then faults one or two at a time with time to heal in between, then time to recover; and then the
+ * judges. What is done when, and to whom, follows from the seed.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { PREFIX, startEnvironment, type BackendName, type Environment } from './environment.js'
+import { FAULTS, type Fault, type Victims } from './faults.js'
+import { Gate, type GateMode } from './gate.js'
+import type { Event, Run, Violation, Workload } from './history.js'
+import { Random } from './random.js'
+import { TrafficWorker } from './traffic.js'
+import { validate } from './validate.js'
+
+export interface RunOptions {
+  readonly backend: BackendName
+  readonly seed: number
+  /** How long there are faults. */
+  readonly faultsMs: number
+  readonly ttlMs?: number
+  readonly workers?: number
+  /** Only those with these names. */
+  readonly faults?: readonly string[]
+  readonly gate?: GateMode
+  /** How long the guarded work takes at most. */
+  readonly workMs?: number
+  /** For each worker instead of the package: a file that exports `connect`. */
+  readonly library?: string
+  readonly waitsForReplicas?: boolean
+  readonly onProgress?: (events: readonly Event[]) => void
+  /** For runs that have to fail: no more is needed once this one is broken. */
+  readonly untilBroken?: string
+}
+
+const WARM_UP_MS = 3_000
+const HEALED_MS = 3_000
+const RECOVERY_MS = 10_000
+const FAULT_MS = [1_000, 4_000] as const
+const CALLERS = 2
+const THINK_MS = 30
+const WORK_MS = 3
+
+const KEYS: readonly { readonly key: string; readonly workload: Workload }[] = [
+  { key: 'fenced-1', workload: 'fenced' },
+  { key: 'fenced-2', workload: 'fenced' },
+  { key: 'long', workload: 'long' },
+  { key: 'unfenced', workload: 'unfenced' },
+  { key: 'fifo', workload: 'fifo' },
+  { key: 'cancelled', workload: 'cancelled' },
+]
+
+export async function run(options: RunOptions): Promise<Run> {
+  const { backend, workers = 6 } = options
+  const environment = await startEnvironment(backend, workers)
+  try {
+    return await new Controller(environment, options).run()
+  } finally {
+    await environment.stop()
+  }
+}
+
+class Controller implements Victims {
+  readonly environment: Environment
+  readonly #options: RunOptions
+  readonly #ttlMs: number
+  readonly #random: Random
+  readonly #events: Event[] = []
+  readonly #gate: Gate
+  readonly #log = (event: Event): void => void this.#events.push(event)
+  /** By the number of its way. */
+  readonly #workers: TrafficWorker[] = []
+  #nextFault = 0
+  #nextWorker = 0
+
+  constructor(environment: Environment, options: RunOptions) {
+    this.environment = environment
+    this.#options = options
+    this.#ttlMs = options.ttlMs ?? 1_000
+    this.#random = new Random(options.seed)
+    this.#gate = new Gate(options.gate ?? 'advances on reads', this.#log)
+  }
+
+  async run(): Promise<Run> {
+    const { faultsMs } = this.#options
+    const progress = setInterval(() => this.#options.onProgress?.(this.#events), 1_000)
+    try {
+      await Promise.all(this.environment.ways.map((_, way) => this.replace(way)))
+      this.#phase('warm-up')
+      await sleep(WARM_UP_MS)
+      this.#phase('faults')
+      await this.#injectFor(faultsMs)
+      this.#phase('recovery')
+      if (!this.#isBroken()) await sleep(RECOVERY_MS)
+      this.#phase('end')
+      const trouble = await this.#end()
+      const log = this.#run()
+      return { ...log, violations: [...validate(log), ...trouble] }
+    } finally {
+      clearInterval(progress)
+      await Promise.all(this.#workers.map((worker) => worker.kill()))
+    }
+  }
+
+  workers(): readonly { readonly worker: TrafficWorker; readonly way: number }[] {
+    return this.#workers.map((worker, way) => ({ worker, way })).filter(({ worker }) => !worker.hasEnded)
+  }
+
+  async replace(way: number): Promise<void> {
+    const { url } = this.environment.ways[way]!
+    const library = this.#options.library ?? this.environment.ways[way]!.library
+    const name = `w${way}.${this.#nextWorker++}`
+    const worker = new TrafficWorker(
+      {
+        name, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#random.below(2 ** 31), keys: KEYS, callers: CALLERS,
+        managers: this.environment.managers, thinkMs: THINK_MS, workMs: this.#options.workMs ?? WORK_MS,
+        ...(library !== undefined && { library }),
+      },
+      this.#log,
+      (visit) => this.#gate.visit(visit),
+      this.environment.canary,
+    )
+    this.#workers[way] = worker
+    await worker.start()
+  }
+
+  #phase(name: 'warm-up' | 'faults' | 'recovery' | 'end'): void {
+    this.#log({ type: 'phase', at: process.hrtime.bigint(), name })
+  }
+
+  async #injectFor(faultsMs: number): Promise<void> {
+    const { faults: wanted } = this.#options
+    const possible = FAULTS.filter(({ name, isFor }) => isFor(this.environment) && (!wanted || wanted.includes(name)))
+    const endAt = performance.now() + faultsMs
+    while (performance.now() < endAt && !this.#isBroken()) {
+      await this.#inject(this.#choose(possible), this.#random.between(...FAULT_MS))
+      await this.environment.healthy()
+      await sleep(HEALED_MS)
+    }
+  }
+
+  #run(): Omit<Run, 'violations'> {
+    const { backend, seed, waitsForReplicas = false } = this.#options
+    return { backend, seed, ttlMs: this.#ttlMs, waitsForReplicas, events: this.#events }
+  }
+
+  #isBroken(): boolean {
+    const { untilBroken } = this.#options
+    if (untilBroken === undefined) return false
+    return validate(this.#run()).some(({ invariant }) => invariant === untilBroken)
+  }
+
+  /** One, or two that have to do with something else. */
+  #choose(possible: readonly Fault[]): Fault[] {
+    const first = this.#random.one(possible)
+    const others = possible.filter(({ part }) => part !== first.part)
+    return this.#random.next() < 0.3 && others.length > 0 ? [first, this.#random.one(others)] : [first]
+  }
+
+  async #inject(faults: readonly Fault[], ms: number): Promise<void> {
+    const healing: (() => Promise<void>)[] = []
+    try {
+      for (const one of faults) {
+        const { name } = one
+        const fault = this.#nextFault++
+        const at = process.hrtime.bigint()
+        const injection = await one.begin(this, this.#random, ms)
+        this.#log({ type: 'fault', at, fault, name, target: injection.target, forgets: one.forgets(this.environment) })
+        healing.unshift(async () => {
+          await injection.heal()
+          this.#log({ type: 'healed', at: process.hrtime.bigint(), fault, name })
+        })
+      }
+      await sleep(ms)
+    } finally {
+      for (const heal of healing) await heal()
+    }
+  }
+
+  /** Everybody finishes what it has begun. Nothing must be left then. */
+  async #end(): Promise<Violation[]> {
+    const at = process.hrtime.bigint()
+    const wrong = (await Promise.all(this.#workers.map((worker) => worker.finish()))).flat()
+    const violations = wrong.map((message): Violation => ({ invariant: 'clean end', message, at, ops: [] }))
+    const leftovers = await this.#leftovers()
+    if (leftovers.length > 0) violations.push({ invariant: 'no leaked key', message: leftovers.join(', '), at, ops: [] })
+    return violations
+  }
+
+  /** What those left behind that were killed goes with time: locks with their TTL, places in queues a while later. */
+  async #leftovers(): Promise<string[]> {
+    const giveUpAt = performance.now() + 3 * this.#ttlMs + 10_000
+    for (;;) {
+      const left = await this.environment.leftovers()
+      if (left.length === 0 || performance.now() > giveUpAt) return left
+      await sleep(200)
+    }
+  }
+}

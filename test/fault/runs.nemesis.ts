@@ -1,0 +1,71 @@
+/** The nemesis. `npm run nemesis` says for how long and on what, and gets a report of each run. */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import type { Event } from './history.js'
+import { htmlReport, progressLine, summaryOf, withSummary, type Summary } from './report.js'
+import { run, type RunOptions } from './run.js'
+
+interface Orders {
+  readonly plans: readonly Pick<RunOptions, 'backend' | 'seed' | 'faultsMs' | 'faults'>[]
+  /** Where reports go. */
+  readonly folder?: string
+  /** Whether the page in the docs is to be written. */
+  readonly docs?: boolean
+}
+
+const SHORT: Orders = {
+  plans: [
+    { backend: 'memory', seed: 1, faultsMs: 15_000 },
+    { backend: 'redis', seed: 2, faultsMs: 40_000 },
+    { backend: 'sentinel', seed: 3, faultsMs: 40_000 },
+    { backend: 'cluster', seed: 4, faultsMs: 40_000 },
+  ],
+}
+
+const asked = process.env['HOLDFAST_NEMESIS']
+const { plans, folder, docs } = asked === undefined ? SHORT : (JSON.parse(asked) as Orders)
+const PAGE = new URL('../../docs/nemesis.md', import.meta.url)
+const SLACK_MS = 240_000
+
+describe('the nemesis', () => {
+  const summaries: Summary[] = []
+
+  it.each(plans.map((plan) => [plan.backend, plan] as const))('on %s', { timeout: longest() + SLACK_MS }, async (backend, plan) => {
+    const result = await run({ ...plan, ...(folder !== undefined && { onProgress: progressOf(plan) }) })
+    const { violations } = result
+    summaries.push(summaryOf(result))
+    if (folder !== undefined) writeReport(join(folder, `${backend}-${plan.seed}.html`), htmlReport(result), violations.length)
+    expect(violations.map(({ invariant, message }) => `${invariant}: ${message}`)).toEqual([])
+  })
+
+  it.runIf(docs === true)('is told of in the docs', () => {
+    writeFileSync(PAGE, withSummary(readFileSync(PAGE, 'utf8'), summaries))
+  })
+})
+
+function longest(): number {
+  return Math.max(0, ...plans.map(({ faultsMs }) => faultsMs))
+}
+
+function writeReport(file: string, html: string, violations: number): void {
+  writeFileSync(file, html)
+  process.stderr.write(`\n${violations} violations: ${file}\n`)
+}
+
+/** Every ten seconds a line, or the same line again on a terminal. */
+function progressOf({ backend, faultsMs }: { readonly backend: string; readonly faultsMs: number }): (events: readonly Event[]) => void {
+  const startedAt = performance.now()
+  let [grants, faults, seen, ticks] = [0, 0, 0, 0]
+  return (events) => {
+    const before = grants
+    for (; seen < events.length; seen++) {
+      if (events[seen]!.type === 'granted') grants++
+      if (events[seen]!.type === 'fault') faults++
+    }
+    const leftMs = Math.max(0, startedAt + faultsMs - performance.now())
+    const line = progressLine({ backend, leftMs, opsPerS: grants - before, grants, faults, violations: 0 })
+    if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${line}`)
+    else if (ticks++ % 10 === 0) process.stderr.write(`${line}\n`)
+  }
+}

@@ -1,0 +1,306 @@
+/**
+ * The judges: what is promised, and whether the log of a run keeps it. Each looks at the log alone, so that a run can be judged again.
+ *
+ * Where a fault makes the store forget, two can hold at once until the first hears of it, at the latest at the end of its TTL. Then
+ * only what concerns fences is judged: no update is lost behind a gate that checks them, none is given twice, and when everything is
+ * healed they go on growing.
+ */
+import type { Event, Run, Violation } from './history.js'
+
+type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas'>
+
+/** All that is known of one operation. */
+interface Operation {
+  readonly op: string
+  readonly key: string
+  readonly workload: string
+  readonly worker: string
+  readonly askedAt: bigint
+  grantedAt?: bigint
+  fence?: bigint
+  isLate?: boolean
+  /** When it began to ask its handle, of the times that this said that it is held. */
+  readonly confirmedSince: bigint[]
+  lostAt?: bigint
+  releasingAt?: bigint
+  refusedAt?: bigint
+}
+
+interface Span {
+  readonly from: bigint
+  readonly to: bigint
+}
+
+const MS = 1_000_000n
+const HAND_OFF_MS = 1_000n
+const STUCK_MS = 10_000n
+const LEAST_OPS_PER_S = 50
+/** Two that asked at almost the same time may come to the store in any order. */
+const FIFO_TOLERANCE_MS = 50n
+const FIFO_EXCEPTIONS = 0.05
+/** In the beginning everybody is still finding its way to the store. */
+const FIRST_MS = 1_000n
+const LONGEST_LINE = 50
+/** After this long with everything healed, everybody has heard of what happened. */
+const SETTLED_MS = 5_000n
+
+export function validate({ ttlMs, events, waitsForReplicas }: Log): Violation[] {
+  const log = new Index([...events].sort((a, b) => Number(a.at - b.at)), BigInt(ttlMs) * MS)
+  return [
+    ...exclusion(log),
+    ...fenceOrder(log),
+    ...fencesUnique(log),
+    ...fencesGrowAgain(log),
+    ...lostUpdates(log),
+    ...crashHandOff(log),
+    ...nobodyStuck(log),
+    ...firstComeFirstServed(log),
+    ...enoughTraffic(log),
+    ...nobodyDies(log),
+    ...nothingLost(log),
+    ...(waitsForReplicas ? replicated(log) : []),
+  ]
+}
+
+class Index {
+  readonly events: readonly Event[]
+  readonly ttl: bigint
+  readonly operations = new Map<string, Operation>()
+  /** By key, in the order in which they were told. */
+  readonly grants = new Map<string, Operation[]>()
+  readonly faults: readonly (Span & { readonly name: string; readonly forgets: boolean })[]
+  readonly phases: ReadonlyMap<string, bigint>
+
+  constructor(events: readonly Event[], ttl: bigint) {
+    this.events = events
+    this.ttl = ttl
+    for (const event of events) this.#add(event)
+    this.phases = new Map(events.flatMap((event) => (event.type === 'phase' ? [[event.name, event.at]] : [])))
+    const healed = new Map(events.flatMap((event) => (event.type === 'healed' ? [[event.fault, event.at]] : [])))
+    this.faults = events.flatMap((event) => {
+      if (event.type !== 'fault') return []
+      return { name: event.name, forgets: event.forgets === true, from: event.at, to: healed.get(event.fault) ?? this.end }
+    })
+  }
+
+  get end(): bigint {
+    return this.events.at(-1)?.at ?? 0n
+  }
+
+  phase(name: string): bigint {
+    return this.phases.get(name) ?? this.end
+  }
+
+  /** Whether the store may have forgotten a hold that there was at some time in this span. */
+  mayForget(from: bigint, to: bigint): boolean {
+    // Until all have heard of it: a server that was replaced may come back and go on for a moment.
+    return this.faults.some((fault) => fault.forgets && fault.from < to && fault.to + SETTLED_MS * MS > from)
+  }
+
+  /** How long of a span nothing was broken. */
+  healthyNs(from: bigint, to: bigint): bigint {
+    let healthy = 0n
+    let at = from
+    for (const fault of [...this.faults].sort((a, b) => Number(a.from - b.from))) {
+      if (fault.to <= at || fault.from >= to) continue
+      if (fault.from > at) healthy += fault.from - at
+      at = fault.to
+    }
+    return at < to ? healthy + (to - at) : healthy
+  }
+
+  #add(event: Event): void {
+    if (event.type === 'asked') {
+      const { op, key, workload, worker, at } = event
+      this.operations.set(op, { op, key, workload, worker, askedAt: at, confirmedSince: [] })
+      return
+    }
+    const operation = 'op' in event ? this.operations.get(event.op) : undefined
+    if (!operation) return
+    switch (event.type) {
+      case 'granted': {
+        operation.grantedAt = event.at
+        operation.fence = event.fence
+        operation.isLate = event.late === true
+        const others = this.grants.get(event.key)
+        if (others) others.push(operation)
+        else this.grants.set(event.key, [operation])
+        break
+      }
+      case 'confirmed':
+        operation.confirmedSince.push(event.since)
+        break
+      case 'lost':
+        operation.lostAt = event.at
+        break
+      case 'releasing':
+        operation.releasingAt = event.at
+        break
+      case 'refused':
+        operation.refusedAt = event.at
+    }
+  }
+}
+
+/** Nobody is told that it holds once another has been given it: loss is seen by the holder's own deadline, before the store's. */
+function* exclusion(log: Index): Generator<Violation> {
+  for (const [key, grants] of log.grants) {
+    for (const [i, first] of grants.entries()) {
+      const last = first.confirmedSince.at(-1)
+      const second = grants.slice(i + 1).find(({ isLate }) => !isLate)
+      if (last === undefined || !second || last <= second.grantedAt! || log.mayForget(first.grantedAt!, last)) continue
+      const lateMs = Number(last - second.grantedAt!) / 1e6
+      yield {
+        invariant: 'one holder',
+        message: `${first.op} still held ${key} ${lateMs.toFixed(1)} ms after ${second.op} had been given it`,
+        at: last, key, ops: [first.op, second.op],
+      }
+    }
+  }
+}
+
+/** Later grants have higher fences. */
+function* fenceOrder(log: Index): Generator<Violation> {
+  for (const [key, grants] of log.grants) {
+    let highest: Operation | undefined
+    for (const one of grants) {
+      // When that one was really given it is not known.
+      if (one.isLate) continue
+      if (highest && one.fence! <= highest.fence! && !log.mayForget(highest.grantedAt!, one.grantedAt!)) {
+        yield {
+          invariant: 'fence order',
+          message: `${one.op} was given ${key} after ${highest.op}, with fence ${one.fence}, which is not above ${highest.fence}`,
+          at: one.grantedAt!, key, ops: [highest.op, one.op],
+        }
+      }
+      if (!highest || one.fence! > highest.fence!) highest = one
+    }
+  }
+}
+
+/** Whatever the store forgets. */
+function* fencesUnique(log: Index): Generator<Violation> {
+  for (const [key, grants] of log.grants) {
+    const seen = new Map<bigint, Operation>()
+    for (const one of grants) {
+      const other = seen.get(one.fence!)
+      if (other) {
+        const message = `${other.op} and ${one.op} were both given fence ${one.fence} of ${key}`
+        yield { invariant: 'unique fences', message, at: one.grantedAt!, key, ops: [other.op, one.op] }
+      }
+      seen.set(one.fence!, one)
+    }
+  }
+}
+
+/** When all is healed, fences are above all that there were: else a gate would let nobody through any more. */
+function* fencesGrowAgain(log: Index): Generator<Violation> {
+  const settledAt = log.phase('recovery') + SETTLED_MS * MS
+  for (const [key, grants] of log.grants) {
+    const before = grants.filter(({ grantedAt }) => grantedAt! <= log.phase('recovery'))
+    const highest = before.reduce((most, { fence }) => (fence! > most ? fence! : most), -1n)
+    const late = grants.find(({ grantedAt, fence }) => grantedAt! > settledAt && fence! <= highest)
+    if (!late) continue
+    const message = `${late.op} was given fence ${late.fence} of ${key} after everything was healed; there had been ${highest}`
+    yield { invariant: 'fences go on growing', message, at: late.grantedAt!, key, ops: [late.op] }
+  }
+}
+
+/** What the gate has accepted is never undone by one who had not read it. */
+function* lostUpdates(log: Index): Generator<Violation> {
+  for (const event of log.events) {
+    if (event.type !== 'wrote' || !event.accepted || !event.lostUpdate) continue
+    if (log.operations.get(event.op)?.workload === 'unfenced') continue
+    const message = `${event.op} wrote ${event.key} with fence ${event.fence} over an update that it had not read`
+    yield { invariant: 'no lost update', message, at: event.at, key: event.key, ops: [event.op] }
+  }
+}
+
+/** What a process held when it was killed is another's within a TTL and a second. */
+function* crashHandOff(log: Index): Generator<Violation> {
+  for (const event of log.events) {
+    if (event.type !== 'ended' || event.how !== 'killed') continue
+    const { at, worker } = event
+    const latest = at + log.ttl + HAND_OFF_MS * MS
+    const others = log.faults.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
+    if (others.length > 0 || latest > log.end) continue
+    for (const [key, grants] of log.grants) {
+      const held = grants.findLast(({ grantedAt }) => grantedAt! <= at)
+      if (held?.worker !== worker || isOverBy(held, at)) continue
+      const next = grants.find(({ grantedAt }) => grantedAt! > at)
+      const waits = [...log.operations.values()].some((one) => one.key === key && one.askedAt < at && isWaitingUntil(one, latest))
+      if (!waits || (next && next.grantedAt! <= latest)) continue
+      const message = `${worker} was killed while it held ${key}, and nobody had it within a TTL and a second`
+      yield { invariant: 'crash hand-off', message, at: latest, key, ops: [held.op] }
+    }
+  }
+}
+
+function isOverBy({ releasingAt, lostAt }: Operation, at: bigint): boolean {
+  return (releasingAt ?? at + 1n) <= at || (lostAt ?? at + 1n) <= at
+}
+
+function isWaitingUntil({ grantedAt, refusedAt }: Operation, at: bigint): boolean {
+  return (grantedAt === undefined || grantedAt > at) && (refusedAt === undefined || refusedAt > at)
+}
+
+/** Nobody waits for more than ten seconds in which nothing is broken. */
+function* nobodyStuck(log: Index): Generator<Violation> {
+  const died = new Map(log.events.flatMap((event) => (event.type === 'ended' ? [[event.worker, event.at]] : [])))
+  for (const { op, key, worker, askedAt, grantedAt, refusedAt } of log.operations.values()) {
+    const until = grantedAt ?? refusedAt ?? died.get(worker) ?? log.end
+    const waited = log.healthyNs(askedAt, until)
+    if (waited <= STUCK_MS * MS) continue
+    const message = `${op} waited ${Number(waited / MS)} ms for ${key} while nothing was broken`
+    yield { invariant: 'nobody stuck', message, at: until, key, ops: [op] }
+  }
+}
+
+/** While there are no faults. A process that has to wait for a processor asks later than it says: a few are no proof. */
+function* firstComeFirstServed(log: Index): Generator<Violation> {
+  const [from, to] = [log.phase('warm-up') + FIRST_MS * MS, log.phase('faults')]
+  for (const [key, all] of log.grants) {
+    const grants = all.filter(({ workload, askedAt, grantedAt }) => workload === 'fifo' && askedAt >= from && grantedAt! <= to)
+    const overtaken = grants.filter((one, i) =>
+      grants.slice(Math.max(0, i - LONGEST_LINE), i).some((before) => one.askedAt + FIFO_TOLERANCE_MS * MS < before.askedAt),
+    )
+    if (overtaken.length <= FIFO_EXCEPTIONS * grants.length) continue
+    const message = `${overtaken.length} of ${grants.length} were given ${key} after others who had asked later`
+    yield { invariant: 'first come, first served', message, at: overtaken[0]!.grantedAt!, key, ops: overtaken.slice(0, 5).map(({ op }) => op) }
+  }
+}
+
+/** A run in which little happens proves little. */
+function* enoughTraffic(log: Index): Generator<Violation> {
+  const [from, to] = [log.phase('warm-up'), log.phase('faults')]
+  const grants = [...log.operations.values()].filter(({ grantedAt }) => grantedAt !== undefined && grantedAt >= from && grantedAt < to)
+  const perS = grants.length / (Number(to - from) / 1e9)
+  if (perS >= LEAST_OPS_PER_S) return
+  yield { invariant: 'enough traffic', message: `Only ${perS.toFixed(0)} grants a second before the first fault`, at: to, ops: [] }
+}
+
+/** What is held stays held while nothing is broken: it is renewed in time. */
+function* nothingLost(log: Index): Generator<Violation> {
+  for (const { op, key, grantedAt, lostAt } of log.operations.values()) {
+    if (grantedAt === undefined || lostAt === undefined) continue
+    if (log.faults.some(({ from, to }) => from < lostAt && to + SETTLED_MS * MS > grantedAt)) continue
+    yield { invariant: 'nothing lost', message: `${op} lost ${key} while nothing was broken`, at: lostAt, key, ops: [op] }
+  }
+}
+
+/** While no replica answers, nobody is given anything. */
+function* replicated(log: Index): Generator<Violation> {
+  const without = log.faults.filter(({ name }) => name === 'replicas stop')
+  for (const { op, key, askedAt, grantedAt } of log.operations.values()) {
+    if (grantedAt === undefined || !without.some(({ from, to }) => askedAt > from && grantedAt < to)) continue
+    yield { invariant: 'replicated grants', message: `${op} was given ${key} while no replica could have it`, at: grantedAt, key, ops: [op] }
+  }
+}
+
+/** Nobody ends by itself: of an unhandled rejection, for instance. */
+function* nobodyDies(log: Index): Generator<Violation> {
+  for (const event of log.events) {
+    if (event.type !== 'ended' || event.how !== 'failed') continue
+    yield { invariant: 'nobody dies', message: `${event.worker} ended by itself: ${event.why ?? ''}`, at: event.at, ops: [] }
+  }
+}

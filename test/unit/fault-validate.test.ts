@@ -1,0 +1,143 @@
+import { describe, expect, it } from 'vitest'
+import type { Event, Workload } from '../fault/history.js'
+import { validate } from '../fault/validate.js'
+
+const TTL_MS = 1_000
+const ms = (at: number) => BigInt(Math.round(at * 1e6))
+
+/** A log by hand: enough traffic beside whatever a test is about, so that nothing else is wrong with it. */
+class Log {
+  readonly events: Event[] = []
+  #fence = 0n
+
+  constructor() {
+    this.phase('warm-up', 0).phase('faults', 2_000).phase('recovery', 20_000).phase('end', 30_000)
+    for (let i = 0; i < 400; i++) this.hold(`traffic-${i}`, { key: 'traffic', from: i * 4, to: i * 4 + 2 })
+  }
+
+  phase(name: 'warm-up' | 'faults' | 'recovery' | 'end', at: number): this {
+    this.events.push({ type: 'phase', at: ms(at), name })
+    return this
+  }
+
+  ask(op: string, { key = 'k', at, worker = op, workload = 'fenced' as Workload }: { key?: string; at: number; worker?: string; workload?: Workload }): this {
+    this.events.push({ type: 'asked', at: ms(at), worker, op, key, workload })
+    return this
+  }
+
+  /** Asked for, had, confirmed in the end and released. */
+  hold(
+    op: string,
+    { key = 'k', asked, from, to, fence, late, worker = op, workload = 'fenced' as Workload }: {
+      key?: string; asked?: number; from: number; to?: number; fence?: bigint; late?: boolean; worker?: string; workload?: Workload
+    },
+  ): this {
+    this.ask(op, { key, at: asked ?? from - 0.5, worker, workload })
+    this.events.push({ type: 'granted', at: ms(from), worker, op, key, fence: fence ?? ++this.#fence, ...(late && { late }) })
+    if (to === undefined) return this
+    this.events.push({ type: 'confirmed', at: ms(to), since: ms(to), worker, op, key })
+    this.events.push({ type: 'releasing', at: ms(to), worker, op, key })
+    return this
+  }
+
+  fault(name: string, from: number, to: number, forgets = false): this {
+    const fault = this.events.length
+    this.events.push({ type: 'fault', at: ms(from), fault, name, target: 'x', forgets })
+    this.events.push({ type: 'healed', at: ms(to), fault, name })
+    return this
+  }
+
+  add(event: Event): this {
+    this.events.push(event)
+    return this
+  }
+
+  verdict(waitsForReplicas = false): string[] {
+    return [...new Set(validate({ ttlMs: TTL_MS, waitsForReplicas, events: this.events }).map(({ invariant }) => invariant))]
+  }
+}
+
+describe('the judges', () => {
+  it('find nothing in a log that is in order', () => {
+    expect(new Log().hold('a', { from: 3_000, to: 3_010 }).hold('b', { from: 3_011, to: 3_020 }).verdict()).toEqual([])
+  })
+
+  it('one holder: not while a later one already has it', () => {
+    const log = () => new Log().hold('a', { from: 3_000, to: 3_010 }).hold('b', { from: 3_005, to: 3_020 })
+    expect(log().verdict()).toEqual(['one holder'])
+    expect(log().fault('client stop', 2_900, 3_100).verdict()).toEqual(['one holder'])
+    expect(log().fault('FLUSHALL', 2_900, 3_003, true).verdict()).toEqual([])
+  })
+
+  it('one holder: one who was stopped, and does not say so any more, is none', () => {
+    expect(new Log().hold('a', { from: 3_000 }).fault('client stop', 3_001, 4_500).hold('b', { from: 4_200, to: 4_210 }).verdict()).toEqual([])
+  })
+
+  it('fence order', () => {
+    const log = new Log().hold('a', { from: 3_000, to: 3_010, fence: 1_000n }).hold('b', { from: 3_020, to: 3_030, fence: 999n })
+    expect(log.verdict()).toEqual(['fence order'])
+    expect(new Log().hold('a', { from: 3_000, to: 3_010, fence: 9n }).hold('b', { from: 3_020, fence: 8n, late: true }).verdict()).toEqual([])
+  })
+
+  it('unique fences, whatever the store forgets', () => {
+    const log = new Log().hold('a', { from: 3_000, to: 3_010, fence: 7n }).hold('b', { from: 3_020, to: 3_030, fence: 7n })
+    expect(log.fault('FLUSHALL', 2_900, 3_015, true).verdict()).toEqual(['unique fences'])
+  })
+
+  it('fences go on growing when all is healed', () => {
+    const log = new Log().hold('a', { from: 19_000, to: 19_010, fence: 9_000n }).fault('FLUSHALL', 19_100, 19_200, true)
+    expect(log.hold('b', { from: 26_000, to: 26_010, fence: 8_000n }).verdict()).toContain('fences go on growing')
+  })
+
+  it('no lost update past the fence', () => {
+    const wrote = (workload: Workload) =>
+      new Log().hold('a', { from: 3_000, to: 3_010, workload }).add({
+        type: 'wrote', at: ms(3_005), op: 'a', key: 'k', fence: 401n, accepted: true, value: 2, lostUpdate: true,
+      })
+    expect(wrote('fenced').verdict()).toEqual(['no lost update'])
+    expect(wrote('unfenced').verdict()).toEqual([])
+  })
+
+  it('crash hand-off: within a TTL and a second, if somebody waits', () => {
+    const killed = (nextAt: number) =>
+      new Log()
+        .hold('a', { from: 3_000, worker: 'w' })
+        .add({ type: 'ended', at: ms(3_010), worker: 'w', how: 'killed' })
+        .fault('client kill', 3_010, 5_000)
+        .hold('b', { asked: 3_001, from: nextAt, to: nextAt + 1 })
+    expect(killed(4_900).verdict()).toEqual([])
+    expect(killed(5_200).verdict()).toEqual(['crash hand-off'])
+    expect(killed(5_200).fault('server stop', 4_000, 5_100).verdict()).toEqual([])
+  })
+
+  it('nobody stuck: what is broken does not count', () => {
+    expect(new Log().hold('a', { asked: 3_000, from: 14_000, to: 14_001 }).verdict()).toEqual(['nobody stuck'])
+    expect(new Log().hold('a', { asked: 3_000, from: 14_000, to: 14_001 }).fault('server stop', 5_000, 9_000).verdict()).toEqual([])
+    expect(new Log().ask('a', { at: 15_000 }).verdict()).toEqual(['nobody stuck'])
+  })
+
+  it('nothing lost while nothing is broken', () => {
+    const lost = () => new Log().hold('a', { from: 3_000 }).add({ type: 'lost', at: ms(4_000), worker: 'a', op: 'a', key: 'k', error: 'OwnershipLostError' })
+    expect(lost().verdict()).toEqual(['nothing lost'])
+    expect(lost().fault('partition', 2_500, 3_500).verdict()).toEqual([])
+  })
+
+  it('first come, first served, before the first fault', () => {
+    const log = new Log()
+    for (let i = 0; i < 20; i++) log.hold(`f${i}`, { key: 'fifo', asked: 1_700 - i * 10, from: 1_700 + i * 10, to: 1_701 + i * 10, workload: 'fifo' })
+    expect(log.verdict()).toEqual(['first come, first served'])
+  })
+
+  it('replicated grants, where they are promised', () => {
+    const log = () => new Log().hold('a', { from: 3_500, to: 3_510 }).fault('replicas stop', 3_000, 4_000)
+    expect(log().verdict(true)).toEqual(['replicated grants'])
+    expect(log().verdict()).toEqual([])
+  })
+
+  it('enough traffic, and nobody dies', () => {
+    expect(new Log().add({ type: 'ended', at: ms(3_000), worker: 'w', how: 'failed', why: 'rejection' }).verdict()).toEqual(['nobody dies'])
+    const idle = new Log()
+    idle.events.splice(4)
+    expect(idle.verdict()).toEqual(['enough traffic'])
+  })
+})
