@@ -29,8 +29,9 @@ await main(async () => {
   if (options.help) return void console.log(HELP)
   await ensureInstalled()
   await withCheckoutLock(async () => embed())
-  const isGood = [options.core && (await core(options)), options.lua && (await lua())]
-  return isGood.includes(false) ? 1 : 0
+  // Both are told, whatever is wrong with the first.
+  const isRed = [options.core && !(await core(options)), options.lua && !(await lua())]
+  return isRed.includes(true) ? 1 : 0
 })
 
 async function core({ only, seed, force }) {
