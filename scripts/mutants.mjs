@@ -7,7 +7,6 @@ import { parseArgs } from 'node:util'
 import { coreFiles, mutateCore, scoreOf, show, WANTED } from '../mutants/core.mjs'
 import { tryLuaMutants } from '../mutants/lua.mjs'
 import { embed } from './embed.mjs'
-import { withFileLock } from './lib/file-lock.mjs'
 import { ensureInstalled, withCheckoutLock } from './lib/install.mjs'
 import { root } from './lib/paths.mjs'
 import { main, Stop } from './lib/run.mjs'
@@ -40,7 +39,7 @@ async function core({ only, seed, force }) {
   await ensureInstalled(console.log, join(root, 'mutants'))
   const started = performance.now()
   // One at a time: they share what is kept of earlier runs.
-  const results = await withFileLock('mutants', () => mutateCore(files, { seed, force }))
+  const results = await withCheckoutLock(() => mutateCore(files, { seed, force }), '-mutants')
   console.log('')
   show(results.sort((a, b) => (scoreOf([a]).score ?? 101) - (scoreOf([b]).score ?? 101)))
   const { score, dead, all } = scoreOf(results)
