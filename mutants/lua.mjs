@@ -53,7 +53,7 @@ const LUA_MUTANTS = [
   ['claim.lua', 'one that leaves keeps its place', `if place ~= '' then redis.call('ZREM', queue, member) end`, ''],
   ['_store.lua', 'a lock that never expires', `who, 'PX', ttl)`, 'who)'],
   ['_store.lua', 'last come, first served', `redis.call('ZRANGE', queue, 0, 0)`, `redis.call('ZRANGE', queue, -1, -1)`],
-  ['_store.lua', 'hands over and keeps it in the queue', `    redis.call('ZREM', queue, head)\n`, `    if redis.call('ZCARD', queue) > 1 then redis.call('ZREM', queue, head) end\n`],
+  ['_store.lua', 'one that was granted stays in the queue', 'local epoch = grant(lock, meta, id,', `redis.call('ZADD', queue, 0, head)\n      local epoch = grant(lock, meta, id,`],
   ['_store.lua', 'hands over without a word', 'if granted_ttl == ttl and id ~= asker then', 'if false then'],
   ['_store.lua', 'grants to the dead', 'subscribed > 0 and ttl or nil', 'ttl'],
   ['_store.lua', 'grants to the silent', 'if not last or now - last >= GONE_MS then', 'if not last then'],
