@@ -62,6 +62,8 @@ export class FaultyBackend {
   readonly requests: Request[] = []
   /** Those that came from the store, whether they were passed on or not. */
   readonly wakeUps: WakeUp[] = []
+  /** What it says keeps the store from being reached. */
+  trouble: Error | undefined
   readonly #inner: BackendFactory
   readonly #clock: Clock
   readonly #traits: Partial<Traits>
@@ -91,8 +93,12 @@ export class FaultyBackend {
       const fault = this.#take(method, scope.owner)
       return fault ? fault(request) : request()
     }
+    const the = this
     const faulty: Backend = {
       name: backend.name,
+      get trouble() {
+        return the.trouble
+      },
       traits: { ...backend.traits, ...this.#traits },
       ready: () => send('ready', [], [], () => backend.ready()),
       claim: (claims, ifBusy) => send('claim', claims, [claims, ifBusy], () => backend.claim(claims, ifBusy)),

@@ -326,6 +326,7 @@ describe('adopt', () => {
     ['the key', { key: 7 }],
     ['the token', { token: 'secret' }],
     ['the token', { token: undefined }],
+    ['the token', { token: `~${'a'.repeat(32)}.5.me` }],
     ['the turn', { turn: 0 }],
     ['the turn', { turn: 1_024 }],
     ['the turn', { turn: 1.5 }],
