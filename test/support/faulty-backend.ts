@@ -93,11 +93,11 @@ export class FaultyBackend {
       const fault = this.#take(method, scope.owner)
       return fault ? fault(request) : request()
     }
-    const the = this
+    const trouble = () => this.trouble
     const faulty: Backend = {
       name: backend.name,
       get trouble() {
-        return the.trouble
+        return trouble()
       },
       traits: { ...backend.traits, ...this.#traits },
       ready: () => send('ready', [], [], () => backend.ready()),
