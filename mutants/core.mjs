@@ -1,6 +1,6 @@
 /** Runs Stryker on src/core, and tells what it found. */
 import { createHash } from 'node:crypto'
-import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { root } from '../scripts/lib/paths.mjs'
 import { run, Stop } from '../scripts/lib/run.mjs'
@@ -31,6 +31,7 @@ export function coreFiles(only) {
 /** Mutates the files, or a sample of their lines; gives the report for them. */
 export async function mutateCore(files, { seed, force }) {
   const ranges = seed === undefined ? files : files.flatMap((file) => sample(file, seed))
+  forgetSurvivors()
   const args = [STRYKER, 'run', 'mutants/stryker.config.mjs', '--mutate', ranges.join(','), ...(force ? ['--force'] : [])]
   try {
     const { code } = await run(process.execPath, args, { stdio: 'inherit' })
@@ -42,6 +43,20 @@ export async function mutateCore(files, { seed, force }) {
   const report = JSON.parse(readFileSync(cacheFile('report.json'), 'utf8')).files
   return files.map((file) => read(file, report[file], seed === undefined ? undefined : ranges))
 }
+
+/**
+ * A survivor is tried anew in each run. Stryker would do so only if a test has changed since the run before, even if that was about
+ * other files: then what the test now kills in this one would stay on the list.
+ */
+function forgetSurvivors() {
+  const file = cacheFile('incremental.json')
+  if (!existsSync(file)) return
+  const report = JSON.parse(readFileSync(file, 'utf8'))
+  for (const entry of Object.values(report.files)) entry.mutants = entry.mutants.filter(({ status }) => !isAlive(status))
+  writeFileSync(file, JSON.stringify(report))
+}
+
+const isAlive = (status) => status === 'Survived' || status === 'NoCoverage'
 
 /** The same blocks of lines for the same seed. */
 function sample(file, seed) {
@@ -69,7 +84,7 @@ function read(file, entry, ranges) {
   const survived = count('Survived')
   const uncovered = count('NoCoverage')
   const lines = text(file)
-  const alive = mutants.filter(({ status }) => status === 'Survived' || status === 'NoCoverage')
+  const alive = mutants.filter(({ status }) => isAlive(status))
   return {
     name: basename(file),
     killed,

@@ -15,11 +15,71 @@ describe('a claim that waits', () => {
     store.wake(a.owner, { kind: 'look' })
     store.wake(a.owner, { kind: 'look' })
     await settle()
-    const asked = () => store.sent('claim').filter(({ owner }) => owner === a.owner).length
+    // What is asked for meanwhile would travel in one request.
+    const asked = () => store.sent('claim').filter(({ owner }) => owner === a.owner).flatMap(({ claimIds }) => claimIds).length
     expect(asked()).toBe(1)
     reply.release()
     await settle()
     expect(asked()).toBe(2)
+  })
+
+  it('does not hold because of news of a grant that was over when a later holder was seen', async () => {
+    const { manager, store, clock } = manualWorld()
+    const locks = manager()
+    const holder = { owner: 'another', epoch: 8n, heldForMs: 0, expiresInMs: 10_000 }
+    const queued = { status: 'queued', place: '1', holder, ahead: 0, waiting: 0 }
+    store.answer('claim', [queued], { times: Infinity })
+    const waiting = watch(locks.lock('k'))
+    await settle()
+    const [claimId] = store.sent('claim')[0]!.claimIds
+    store.wake(locks.owner, { kind: 'granted', resource: 'k', claimId: claimId!, epoch: 7n, since: clock.now(), waiting: 0 })
+    await settle()
+    expect(waiting.state).toBe('pending')
+    expect(store.sent('claim')).toHaveLength(2)
+  })
+
+  it('that was revoked while the answer was on its way does not hold, and waits behind whoever has it now', async () => {
+    const { manager, store } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const reply = store.holdReply('claim')
+    const waiting = watch(a.lock('k'))
+    await settle()
+    await b.forceRelease('k', { now: true })
+    const theirs = (await b.tryLock('k'))!
+    reply.release()
+    await settle()
+    expect(waiting.state).toBe('pending')
+    await theirs.release()
+    await settle()
+    waiting.value!.assertHeld()
+  })
+
+  it('is not ended by the failure of a request that was given up, and asked again, long before', async () => {
+    const { manager, store, clock } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const lock = await b.lock('k')
+    const waiting = watch(a.lock('k'))
+    await settle()
+    const hung = store.hold('claim')
+    store.wake(a.owner, { kind: 'look' })
+    await clock.advance(5_000)
+    hung.fail(new BackendError('ECONNRESET', { transient: false }))
+    await clock.advance(100)
+    expect(waiting.state).toBe('pending')
+    await lock.release()
+    await settle()
+    waiting.value!.assertHeld()
+  })
+
+  it('and was not answered in time is taken back, in case the store has carried it out', async () => {
+    const { manager, store, clock } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    store.holdReply('claim')
+    const waiting = watch(a.tryLock('k', { ttlMs: 60_000 }))
+    await clock.advance(5_000)
+    expect(waiting.error).toBeInstanceOf(BackendError)
+    await clock.advance(5_000)
+    expect(await b.tryLock('k')).not.toBeNull()
   })
 
   it('with nobody but waiters in its way looks every retryMs', async () => {

@@ -24,6 +24,22 @@ describe('callers who share a place', () => {
   })
 })
 
+describe('the heartbeat of those who wait', () => {
+  it('is not left to one that came before and has no place yet, because its request hangs', async () => {
+    const { manager, store, clock } = manualWorld({ heartbeatMs: 1_000 })
+    const [a, b] = [manager(), manager()]
+    await b.lock('k', { ttlMs: 60_000 })
+    store.hold('claim')
+    watch(a.lock('k', { fairness: 'strict' }))
+    await settle()
+    watch(a.lock('k', { fairness: 'strict' }))
+    await clock.advance(100)
+    const before = store.sent('claim').length
+    await clock.advance(2_000)
+    expect(store.sent('claim').length - before).toBe(2)
+  })
+})
+
 describe('a try whose answer was lost', () => {
   it('leaves no lock behind that nobody knows of', async () => {
     const { manager, store } = manualWorld()
