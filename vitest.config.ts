@@ -20,7 +20,8 @@ export default defineConfig({
         test: {
           name: 'process',
           setupFiles,
-          include: ['process', 'fault', 'interop', 'package'].map((folder) => `test/${folder}/**/*.test.ts`),
+          // The nemesis for a few minutes; `npm run nemesis` for as long as one likes.
+          include: ['test/{process,fault,interop,package}/**/*.test.ts', 'test/fault/**/*.nemesis.ts'],
           testTimeout: 120_000,
           hookTimeout: 120_000,
           fileParallelism: false,

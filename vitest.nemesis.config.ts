@@ -6,6 +6,8 @@ export default defineConfig({
     include: ['test/fault/**/*.nemesis.ts'],
     setupFiles: ['scripts/lib/end-with-vitest.mjs'],
     fileParallelism: false,
+    // Tells of each run when it is over, and not only in the end.
+    reporters: ['verbose'],
     hookTimeout: 120_000
   }
 })

@@ -22,6 +22,7 @@ const HELP = `npm run nemesis -- [options]
   --faults <names>   only these, with commas
   --controls         also the runs that have to fail: other libraries, and our own with mistakes in it
   --only-controls    nothing else
+  --control <text>   only those controls that have this in their name
   --docs             write the summary to docs/nemesis.md
   --help`
 
@@ -38,7 +39,7 @@ await main(async () => {
     const env = {
       HOLDFAST_TEST_DIR: dir,
       HOLDFAST_NEMESIS: JSON.stringify({ plans, folder, docs: options.docs }),
-      HOLDFAST_CONTROLS: 'all'
+      HOLDFAST_CONTROLS: options.control
     }
     const args = ['run', ...files, '--config=vitest.nemesis.config.ts', '--disableConsoleIntercept=true']
     const { code } = await run('vitest', args, { env, stdio: 'inherit' })
@@ -55,6 +56,7 @@ function read() {
       seed: { type: 'string', default: String(Math.floor(Math.random() * 1_000_000)) },
       faults: { type: 'string' },
       controls: { type: 'boolean', default: false },
+      control: { type: 'string', default: '' },
       'only-controls': { type: 'boolean', default: false },
       docs: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false }

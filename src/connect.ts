@@ -16,6 +16,7 @@ const redis: Loader = async (url, timeoutMs) => (await import('./backends/redis/
 
 const LOADERS: Readonly<Record<string, Loader>> = {
   'memory:': async () => (await import('./backends/memory/index.js')).memoryBackend(),
+  'sqlite:': async (url) => (await import('./backends/sql/sqlite/from-url.js')).sqliteFromUrl(url),
   'redis:': redis,
   'rediss:': redis,
   'redis+sentinel:': redis,
@@ -24,17 +25,18 @@ const LOADERS: Readonly<Record<string, Loader>> = {
   'rediss+cluster:': redis,
 }
 
-const PLANNED = ['sqlite:', 'etcd:', 'etcds:', 'postgres:', 'postgresql:', 'mysql:', 'mariadb:']
+const PLANNED = ['etcd:', 'etcds:', 'postgres:', 'postgresql:', 'mysql:', 'mariadb:']
 
 /**
  * Connects to a store: a URL, or a backend made from your own client. Without a target, the environment variable
- * HOLDFAST_URL says where.
+ * HOLDFAST_URL says where; without that, it is an SQLite file that all processes of this user on this machine share.
  */
 export async function connect(target?: string | BackendFactory, options: ConnectOptions = {}): Promise<LockManager> {
   checkConnectOptions(options)
   const { connectTimeoutMs = 5_000, ...managerOptions } = options
   checkSpan('connectTimeoutMs', connectTimeoutMs)
-  const backend = typeof target === 'function' ? target : await load(target ?? process.env['HOLDFAST_URL'], connectTimeoutMs)
+  const where = target === undefined ? process.env['HOLDFAST_URL'] || embedded() : target
+  const backend = typeof where === 'function' ? where : await load(where, connectTimeoutMs)
   const locks = createLocks(backend, managerOptions)
   try {
     await within(connectTimeoutMs, locks)
@@ -45,10 +47,26 @@ export async function connect(target?: string | BackendFactory, options: Connect
   return locks
 }
 
-async function load(target: string | undefined, connectTimeoutMs: number): Promise<BackendFactory> {
-  if (target === undefined || target === '') {
+const EMBEDDED = 'sqlite:'
+let isAnnounced = false
+
+/** Where nobody says where. In production that is more likely forgotten than meant, and every machine would have locks of its own. */
+function embedded(): string {
+  if (process.env['NODE_ENV'] === 'production') {
     throw new ConfigurationError(
-      "connect() was not told where. Pass a URL, such as connect('redis://localhost:6379') or connect('memory:'), or set HOLDFAST_URL.",
+      'connect() was not told where, and in production it does not guess. Pass a URL, such as connect(\'redis://localhost:6379\'), or set '
+        + "HOLDFAST_URL. If a file on this machine is meant, write connect('sqlite:').",
+    )
+  }
+  if (!isAnnounced) process.stderr.write(`holdfast: connect() was not told where, so locks are for this machine only, as with connect('${EMBEDDED}').\n`)
+  isAnnounced = true
+  return EMBEDDED
+}
+
+async function load(target: string, connectTimeoutMs: number): Promise<BackendFactory> {
+  if (target === '') {
+    throw new ConfigurationError(
+      "connect() was given an empty text. Pass a URL, such as connect('redis://localhost:6379') or connect('sqlite:'), or set HOLDFAST_URL.",
     )
   }
   if (typeof target !== 'string') throw new ConfigurationError('connect() takes a URL or a backend, such as redisBackend(client).')

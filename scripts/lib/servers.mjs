@@ -5,7 +5,9 @@ import { pause, run, step, Stop } from './run.mjs'
 
 /** The servers that the tests start for themselves, on ports of their own. All must be there: a missing one is no skip. */
 const SERVERS = [
-  { command: 'redis-server', debian: 'redis-server', brew: 'redis' }
+  { command: 'redis-server', debian: 'redis-server', brew: 'redis' },
+  // For the faults of a machine: test/fault/machine.
+  { command: 'gcc', debian: 'gcc libc6-dev', brew: 'gcc' }
 ]
 
 const POLICY = '/usr/sbin/policy-rc.d'
@@ -21,7 +23,7 @@ export async function ensureServers() {
   }
   // For the whole machine, since two runs would otherwise take the policy file away from each other.
   await withFileLock('apt', async () => {
-    if (missing().length > 0) await install(missing().map(({ debian }) => debian))
+    if (missing().length > 0) await install(missing().flatMap(({ debian }) => debian.split(' ')))
   })
   if (missing().length > 0) throw new Error(`installed, but still not in PATH: ${names()}`)
 }

@@ -8,6 +8,7 @@ import { startRedisCluster } from '../support/redis-cluster.js'
 import { startRedisSentinel } from '../support/redis-sentinel.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 import type { Proxy } from '../support/tcp-proxy.js'
+import { canFakeMachines, Machine } from './machine.js'
 import type { Random } from './random.js'
 
 export type BackendName = 'memory' | 'redis' | 'sentinel' | 'cluster'
@@ -19,6 +20,8 @@ export interface Way {
   readonly proxy?: Proxy
   /** A file that exports `connect`, if it is not the package itself. */
   readonly library?: string
+  /** The machine that the worker is on; undefined where that cannot be faked. */
+  readonly machine: Machine | undefined
 }
 
 export interface Environment {
@@ -41,11 +44,14 @@ export interface Redis {
   readonly deployment: Deployment
   /** Keys survive that a server is killed. */
   readonly isDurable: boolean
+  /** That all servers are on; not the Sentinels. */
+  readonly machine: Machine | undefined
   failover?(random: Random): Promise<unknown>
   replicas?(): Promise<readonly RedisServer[]>
 }
 
 export const PREFIX = 'nemesis'
+const aMachine = () => (canFakeMachines ? new Machine() : undefined)
 const NODE_REDIS = new URL('../support/fixtures/connect-with-node-redis.mjs', import.meta.url).href
 
 export async function startEnvironment(name: BackendName, workers: number): Promise<Environment> {
@@ -59,7 +65,7 @@ export async function startEnvironment(name: BackendName, workers: number): Prom
 function memory(): Environment {
   return {
     name: 'memory',
-    ways: [{ url: 'memory:' }],
+    ways: [{ url: 'memory:', machine: aMachine() }],
     managers: 6,
     healthy: async () => {},
     leftovers: async () => [],
@@ -70,23 +76,27 @@ function memory(): Environment {
 const starters = {
   redis: async (user: readonly string[]): Promise<Redis> => {
     // So that a server that is killed has forgotten nothing: what it has answered is on the disk.
-    const server = await startRedis({ args: ['--appendonly', 'yes', '--appendfsync', 'always', ...user] })
-    return { deployment: onSingle(server, 'ioredis'), isDurable: true }
+    const machine = aMachine()
+    const server = await startRedis({ args: ['--appendonly', 'yes', '--appendfsync', 'always', ...user], env: machine?.env })
+    return { deployment: onSingle(server, 'ioredis'), isDurable: true, machine }
   },
   sentinel: async (user: readonly string[]): Promise<Redis> => {
-    const sentinel = await startRedisSentinel({ args: user })
+    const machine = aMachine()
+    const sentinel = await startRedisSentinel({ args: user, env: machine?.env })
     return {
       deployment: onSentinel(sentinel, 'ioredis'),
       isDurable: false,
+      machine,
       failover: () => sentinel.failover(),
       replicas: () => sentinel.replicas(),
     }
   },
   cluster: async (user: readonly string[]): Promise<Redis> => {
-    const cluster = await startRedisCluster({ args: user })
+    const machine = aMachine()
+    const cluster = await startRedisCluster({ args: user, env: machine?.env })
     const failover = async (random: Random) =>
       cluster.failover(random.one(await cluster.masters()), random.one([undefined, 'FORCE', 'TAKEOVER'] as const))
-    return { deployment: onCluster(cluster, 'ioredis'), isDurable: false, failover }
+    return { deployment: onCluster(cluster, 'ioredis'), isDurable: false, machine, failover }
   },
 }
 
@@ -101,6 +111,7 @@ async function onRedis(name: BackendName, redis: Redis, canary: string, workers:
     ways: routes.map(({ url, proxy }, i) => ({
       url: url.replace('://', `://nemesis:${canary}@`),
       proxy,
+      machine: aMachine(),
       // Every third goes by the other client, where that knows all there is to know.
       ...(i % 3 === 2 && { library: NODE_REDIS }),
     })),

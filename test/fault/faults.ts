@@ -6,6 +6,7 @@ import type { RedisServer } from '../support/redis-server.js'
 import type { Fault as Rule } from '../support/tcp-proxy.js'
 import type { Environment, Redis } from './environment.js'
 import type { Random } from './random.js'
+import { starve } from './starve.js'
 import type { TrafficWorker } from './traffic.js'
 
 /** What faults get at. */
@@ -32,6 +33,10 @@ export interface Fault {
   readonly isFor: (environment: Environment) => boolean
   begin(victims: Victims, random: Random, ms: number): Promise<Injection>
 }
+
+/** The share of its time that is left to one that is starved. */
+const STARVED = 0.1
+const MOST_OFF_MS = 2_000
 
 const never = () => false
 const always = () => true
@@ -65,6 +70,25 @@ const clientFaults: Fault[] = [
       return { target: namesOf(some), heal: () => {} }
     },
   },
+  {
+    name: 'client clock steps', part: 'client', forgets: never, isFor: ({ ways }) => ways.every(({ machine }) => machine !== undefined),
+    async begin(victims, random, ms) {
+      const some = random.some(victims.workers())
+      const machines = some.map(({ way }) => victims.environment.ways[way]!.machine!)
+      const step = () => machines.forEach((machine) => machine.stepClock(random.between(-600_000, 600_000)))
+      step()
+      const timer = setTimeout(step, ms / 2)
+      return { target: namesOf(some), heal: () => (clearTimeout(timer), machines.forEach((machine) => machine.stepClock(-machine.offsetMs))) }
+    },
+  },
+  {
+    name: 'client starved', part: 'client', forgets: never, isFor: always,
+    async begin(victims, random) {
+      const some = random.some(victims.workers())
+      const ends = some.map(({ worker }) => starve(worker.pid, STARVED))
+      return { target: namesOf(some), heal: () => ends.forEach((end) => end()) }
+    },
+  },
 ]
 
 /** A rule of the proxies of some workers. */
@@ -84,6 +108,7 @@ const networkFaults: Fault[] = [
   networkFault('one-way partition: nothing gets there', (proxy) => proxy.hold({ direction: 'up' })),
   networkFault('one-way partition: nothing comes back', (proxy) => proxy.hold({ direction: 'down' })),
   networkFault('delay', (proxy, random) => proxy.delay(random.between(20, 300), { jitterMs: random.between(0, 300) })),
+  networkFault('packets lost', (proxy, random) => proxy.lose(random.between(0.02, 0.3))),
   networkFault('replies dropped', (proxy) => {
     const rule = proxy.drop({ direction: 'down' })
     // What was dropped is missing in the middle of a stream, as TCP never does: those connections must not go on.
@@ -111,6 +136,38 @@ const serverFaults: Fault[] = [
       const server = await aMaster(environment.redis!, random)
       await server.kill()
       return { target: String(server.port), heal: () => server.start() }
+    },
+  },
+  {
+    name: 'server starved', part: 'server', forgets: isNotDurable, isFor: hasServers,
+    async begin({ environment }, random) {
+      const server = await aMaster(environment.redis!, random)
+      return { target: String(server.port), heal: starve(server.pid, STARVED) }
+    },
+  },
+  {
+    // Ahead, and what is held expires early. Back, and it lives longer: not for so long that a wait would seem endless.
+    name: 'server clock steps', part: 'server', forgets: always, isFor: ({ redis }) => redis?.machine !== undefined,
+    async begin({ environment }, random) {
+      const machine = environment.redis!.machine!
+      machine.stepClock(random.between(-MOST_OFF_MS, MOST_OFF_MS) - machine.offsetMs)
+      return { target: 'all servers', heal: () => {} }
+    },
+  },
+  {
+    // A Redis that has promised to keep everything ends itself then.
+    name: 'disk full', part: 'server', forgets: never, isFor: ({ redis }) => redis?.isDurable === true && redis.machine !== undefined,
+    async begin({ environment }, random) {
+      const { machine } = environment.redis!
+      const server = await aMaster(environment.redis!, random)
+      machine!.diskIsFull = true
+      return {
+        target: String(server.port),
+        heal: async () => {
+          machine!.diskIsFull = false
+          if (!server.isUp) await server.start()
+        },
+      }
     },
   },
   {

@@ -66,6 +66,8 @@ export type Event =
       readonly forgets?: boolean
     }
   | { readonly type: 'healed'; readonly at: bigint; readonly fault: number; readonly name: string }
+  /** A process found that it had not run since then: the nemesis stopped it, or the machine has too much to do. */
+  | { readonly type: 'stalled'; readonly at: bigint; readonly since: bigint; readonly worker: string }
   /** The parts of a run. */
   | { readonly type: 'phase'; readonly at: bigint; readonly name: 'warm-up' | 'faults' | 'recovery' | 'end' }
 

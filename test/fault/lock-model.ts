@@ -66,26 +66,17 @@ function acquired(state: LockState, fence: LockOutput | undefined): LockState | 
   return state.holder === undefined && fence > state.fence ? { fence, holder: fence } : undefined
 }
 
-/** Faults of a store that may lose what it was told, or be two stores for a while: a failover, a restart, a step of its clock. */
-export interface Forgetting {
-  /** As in the log. */
-  readonly faults: readonly string[]
-  /** How long after such a fault was healed a holder may still not know: no less than a TTL. */
-  readonly settleMs: number
-}
-
-const NEVER: Forgetting = { faults: [], settleMs: 0 }
-
 /**
- * A hold that is under way while the store may forget can end unnoticed. Then nothing counts that its holder believes from
+ * A hold that is under way while the store may forget can end unnoticed: from the beginning of such a fault until `settleMs` after it
+ * was healed, which is no less than a TTL. Then nothing counts that its holder believes from
  * there on, and no release either: a store that was cut off may well agree to it. And a hold that is handed over in memory then
  * may come after a higher fence from elsewhere, so it is left out.
  *
  * It is taken for granted that a worker tells what it does in that order, with the time at which it did; that it lets
  * go of what it holds before it closes its manager; and that `forceRelease` is not used.
  */
-export function lockHistory(events: readonly Event[], key: string, forgetting = NEVER): LockOperation[] {
-  const doubts = doubtsOf(events, forgetting)
+export function lockHistory(events: readonly Event[], key: string, settleMs = 0): LockOperation[] {
+  const doubts = doubtsOf(events, settleMs)
   const mayVanish = workersThatMayVanish(events)
   return storiesOf(events, key).flatMap((story) => operationsOf(story, doubts, mayVanish.has(story.worker)))
 }
@@ -141,10 +132,10 @@ interface Period {
 }
 
 /** When the store may have forgotten. */
-function doubtsOf(events: readonly Event[], { faults, settleMs }: Forgetting): Period[] {
+function doubtsOf(events: readonly Event[], settleMs: number): Period[] {
   const healedAt = new Map(events.flatMap((event) => (event.type === 'healed' ? [[event.fault, event.at] as const] : [])))
   return events.flatMap((event) => {
-    if (event.type !== 'fault' || !faults.includes(event.name)) return []
+    if (event.type !== 'fault' || event.forgets !== true) return []
     const to = healedAt.get(event.fault)
     return { from: event.at, to: to === undefined ? undefined : to + BigInt(Math.ceil(settleMs * 1e6)) }
   })
@@ -152,7 +143,9 @@ function doubtsOf(events: readonly Event[], { faults, settleMs }: Forgetting): P
 
 /** Those that ended, or were stopped: what they still held may be free without a word of theirs. */
 function workersThatMayVanish(events: readonly Event[]): Set<string> {
-  return new Set(events.flatMap((event) => (event.type === 'ended' ? event.worker : event.type === 'fault' ? event.target : [])))
+  return new Set(
+    events.flatMap((event) => (event.type === 'ended' ? event.worker : event.type === 'fault' ? event.target.split(' ') : [])),
+  )
 }
 
 function operationsOf(story: Story, doubts: readonly Period[], mayVanish: boolean): LockOperation[] {

@@ -9,7 +9,7 @@ import { Gate, type GateMode } from './gate.js'
 import type { Event, Run, Violation, Workload } from './history.js'
 import { Random } from './random.js'
 import { TrafficWorker } from './traffic.js'
-import { validate } from './validate.js'
+import { isBroken, validate } from './validate.js'
 
 export interface RunOptions {
   readonly backend: BackendName
@@ -42,7 +42,8 @@ const WORK_MS = 3
 const KEYS: readonly { readonly key: string; readonly workload: Workload }[] = [
   { key: 'fenced-1', workload: 'fenced' },
   { key: 'fenced-2', workload: 'fenced' },
-  { key: 'long', workload: 'long' },
+  { key: 'long-1', workload: 'long' },
+  { key: 'long-2', workload: 'long' },
   { key: 'unfenced', workload: 'unfenced' },
   { key: 'fifo', workload: 'fifo' },
   { key: 'cancelled', workload: 'cancelled' },
@@ -105,14 +106,15 @@ class Controller implements Victims {
   }
 
   async replace(way: number): Promise<void> {
-    const { url } = this.environment.ways[way]!
+    const { url, machine } = this.environment.ways[way]!
     const library = this.#options.library ?? this.environment.ways[way]!.library
     const name = `w${way}.${this.#nextWorker++}`
     const worker = new TrafficWorker(
       {
-        name, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#random.below(2 ** 31), keys: KEYS, callers: CALLERS,
+        name, way, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#random.below(2 ** 31), keys: KEYS, callers: CALLERS,
         managers: this.environment.managers, thinkMs: THINK_MS, workMs: this.#options.workMs ?? WORK_MS,
         ...(library !== undefined && { library }),
+        ...(machine && { env: machine.env }),
       },
       this.#log,
       (visit) => this.#gate.visit(visit),
@@ -144,8 +146,7 @@ class Controller implements Victims {
 
   #isBroken(): boolean {
     const { untilBroken } = this.#options
-    if (untilBroken === undefined) return false
-    return validate(this.#run()).some(({ invariant }) => invariant === untilBroken)
+    return untilBroken !== undefined && isBroken(untilBroken, this.#run())
   }
 
   /** One, or two that have to do with something else. */

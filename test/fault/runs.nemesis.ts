@@ -16,10 +16,10 @@ interface Orders {
 
 const SHORT: Orders = {
   plans: [
-    { backend: 'memory', seed: 1, faultsMs: 15_000 },
-    { backend: 'redis', seed: 2, faultsMs: 40_000 },
-    { backend: 'sentinel', seed: 3, faultsMs: 40_000 },
-    { backend: 'cluster', seed: 4, faultsMs: 40_000 },
+    { backend: 'memory', seed: 1, faultsMs: 12_000 },
+    { backend: 'redis', seed: 2, faultsMs: 35_000 },
+    { backend: 'sentinel', seed: 3, faultsMs: 30_000 },
+    { backend: 'cluster', seed: 4, faultsMs: 30_000 },
   ],
 }
 

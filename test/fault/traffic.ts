@@ -7,6 +7,8 @@ import type { Event, Workload } from './history.js'
 
 export interface TrafficOptions {
   readonly name: string
+  /** Which of the workers it is. */
+  readonly way: number
   readonly url: string
   readonly prefix: string
   readonly ttlMs: number

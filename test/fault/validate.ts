@@ -6,6 +6,8 @@
  * healed they go on growing.
  */
 import type { Event, Run, Violation } from './history.js'
+import { check } from './linearizability.js'
+import { lockHistory, lockModel } from './lock-model.js'
 
 type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas'>
 
@@ -26,7 +28,9 @@ interface Operation {
   refusedAt?: bigint
 }
 
-interface Span {
+interface Trouble {
+  readonly name: string
+  readonly forgets: boolean
   readonly from: bigint
   readonly to: bigint
 }
@@ -43,37 +47,57 @@ const FIRST_MS = 1_000n
 const LONGEST_LINE = 50
 /** After this long with everything healed, everybody has heard of what happened. */
 const SETTLED_MS = 5_000n
+/** For each key. A search that takes longer has found nothing, and says so. */
+const CHECK_MS = 60_000
 
-export function validate({ ttlMs, events, waitsForReplicas }: Log): Violation[] {
-  const log = new Index([...events].sort((a, b) => Number(a.at - b.at)), BigInt(ttlMs) * MS)
-  return [
-    ...exclusion(log),
-    ...fenceOrder(log),
-    ...fencesUnique(log),
-    ...fencesGrowAgain(log),
-    ...lostUpdates(log),
-    ...crashHandOff(log),
-    ...nobodyStuck(log),
-    ...firstComeFirstServed(log),
-    ...enoughTraffic(log),
-    ...nobodyDies(log),
-    ...nothingLost(log),
-    ...(waitsForReplicas ? replicated(log) : []),
-  ]
+type Judge = (log: Index) => Iterable<Violation>
+
+/** By what they find. */
+const JUDGES: Readonly<Record<string, Judge>> = {
+  'one holder': exclusion,
+  'fence order': fenceOrder,
+  'unique fences': fencesUnique,
+  'fences go on growing': fencesGrowAgain,
+  'no lost update': lostUpdates,
+  'crash hand-off': crashHandOff,
+  'nobody stuck': nobodyStuck,
+  'first come, first served': firstComeFirstServed,
+  'enough traffic': enoughTraffic,
+  'nobody dies': nobodyDies,
+  'nothing lost': nothingLost,
+  'replicated grants': replicated,
+  'linearizable': linearizable,
+}
+
+export function validate(log: Log): Violation[] {
+  const index = indexOf(log)
+  return Object.values(JUDGES).flatMap((judge) => [...judge(index)])
+}
+
+export function isBroken(invariant: string, log: Log): boolean {
+  return [...JUDGES[invariant]!(indexOf(log))].length > 0
+}
+
+function indexOf({ ttlMs, events, waitsForReplicas }: Log): Index {
+  return new Index([...events].sort((a, b) => Number(a.at - b.at)), BigInt(ttlMs) * MS, waitsForReplicas === true)
 }
 
 class Index {
   readonly events: readonly Event[]
   readonly ttl: bigint
+  readonly waitsForReplicas: boolean
   readonly operations = new Map<string, Operation>()
   /** By key, in the order in which they were told. */
   readonly grants = new Map<string, Operation[]>()
-  readonly faults: readonly (Span & { readonly name: string; readonly forgets: boolean })[]
+  readonly faults: readonly Trouble[]
+  /** Faults, and when the machine itself was too slow, in the order of time: what takes how long is not judged then. */
+  readonly broken: readonly Trouble[]
   readonly phases: ReadonlyMap<string, bigint>
 
-  constructor(events: readonly Event[], ttl: bigint) {
+  constructor(events: readonly Event[], ttl: bigint, waitsForReplicas: boolean) {
     this.events = events
     this.ttl = ttl
+    this.waitsForReplicas = waitsForReplicas
     for (const event of events) this.#add(event)
     this.phases = new Map(events.flatMap((event) => (event.type === 'phase' ? [[event.name, event.at]] : [])))
     const healed = new Map(events.flatMap((event) => (event.type === 'healed' ? [[event.fault, event.at]] : [])))
@@ -81,6 +105,8 @@ class Index {
       if (event.type !== 'fault') return []
       return { name: event.name, forgets: event.forgets === true, from: event.at, to: healed.get(event.fault) ?? this.end }
     })
+    const stalls = events.flatMap((event) => (event.type === 'stalled' ? { name: 'stall', forgets: false, from: event.since, to: event.at } : []))
+    this.broken = [...this.faults, ...stalls].sort((a, b) => Number(a.from - b.from))
   }
 
   get end(): bigint {
@@ -101,7 +127,7 @@ class Index {
   healthyNs(from: bigint, to: bigint): bigint {
     let healthy = 0n
     let at = from
-    for (const fault of [...this.faults].sort((a, b) => Number(a.from - b.from))) {
+    for (const fault of this.broken) {
       if (fault.to <= at || fault.from >= to) continue
       if (fault.from > at) healthy += fault.from - at
       at = fault.to
@@ -222,7 +248,7 @@ function* crashHandOff(log: Index): Generator<Violation> {
     if (event.type !== 'ended' || event.how !== 'killed') continue
     const { at, worker } = event
     const latest = at + log.ttl + HAND_OFF_MS * MS
-    const others = log.faults.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
+    const others = log.broken.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
     if (others.length > 0 || latest > log.end) continue
     for (const [key, grants] of log.grants) {
       const held = grants.findLast(({ grantedAt }) => grantedAt! <= at)
@@ -283,13 +309,14 @@ function* enoughTraffic(log: Index): Generator<Violation> {
 function* nothingLost(log: Index): Generator<Violation> {
   for (const { op, key, grantedAt, lostAt } of log.operations.values()) {
     if (grantedAt === undefined || lostAt === undefined) continue
-    if (log.faults.some(({ from, to }) => from < lostAt && to + SETTLED_MS * MS > grantedAt)) continue
+    if (log.broken.some(({ from, to }) => from < lostAt && to + SETTLED_MS * MS > grantedAt)) continue
     yield { invariant: 'nothing lost', message: `${op} lost ${key} while nothing was broken`, at: lostAt, key, ops: [op] }
   }
 }
 
 /** While no replica answers, nobody is given anything. */
 function* replicated(log: Index): Generator<Violation> {
+  if (!log.waitsForReplicas) return
   const without = log.faults.filter(({ name }) => name === 'replicas stop')
   for (const { op, key, askedAt, grantedAt } of log.operations.values()) {
     if (grantedAt === undefined || !without.some(({ from, to }) => askedAt > from && grantedAt < to)) continue
@@ -302,5 +329,18 @@ function* nobodyDies(log: Index): Generator<Violation> {
   for (const event of log.events) {
     if (event.type !== 'ended' || event.how !== 'failed') continue
     yield { invariant: 'nobody dies', message: `${event.worker} ended by itself: ${event.why ?? ''}`, at: event.at, ops: [] }
+  }
+}
+
+/** Whatever was answered could have been answered by one lock that is asked one thing after the other. */
+function* linearizable(log: Index): Generator<Violation> {
+  for (const [key, grants] of log.grants) {
+    const verdict = check(lockHistory(log.events, key, Number(SETTLED_MS)), lockModel, { withinMs: CHECK_MS })
+    if (verdict.ok) continue
+    const stuckAt = verdict.timedOut ? [] : verdict.stuckAt
+    const ops = stuckAt.map(({ input }) => input.op)
+    const what = stuckAt.map(({ input, output }) => `${input.type} of ${input.op} (${output})`).join(', ')
+    const message = verdict.timedOut ? `Whether ${key} is linearizable was not found out in time` : `${key}: no order in which these may follow: ${what}`
+    yield { invariant: 'linearizable', message, at: stuckAt[0]?.calledAt ?? grants[0]!.grantedAt!, key, ops }
   }
 }

@@ -11,6 +11,8 @@ export interface RedisClusterOptions {
   readonly nodeTimeoutMs?: number
   /** Further arguments for each node. */
   readonly args?: readonly string[]
+  /** Of each node. */
+  readonly env?: Readonly<Record<string, string>> | undefined
 }
 
 /** A node as the cluster sees it. */
@@ -31,7 +33,7 @@ export type MigrationStage = 'opened' | 'one key moved' | 'keys moved'
 const SLOTS = 16_384
 
 export async function startRedisCluster(options: RedisClusterOptions = {}): Promise<RedisCluster> {
-  const { masters = 3, replicas = 1, nodeTimeoutMs = 1_000, args = [] } = options
+  const { masters = 3, replicas = 1, nodeTimeoutMs = 1_000, args = [], env } = options
   const settings = [
     ['--cluster-node-timeout', String(nodeTimeoutMs)],
     // A replica may take over however long ago it last heard of its master: tests pause things for long.
@@ -40,7 +42,7 @@ export async function startRedisCluster(options: RedisClusterOptions = {}): Prom
     ['--shutdown-timeout', '0'],
   ]
   const nodeArgs = [...settings.flat(), ...args]
-  const starting = Array.from({ length: masters * (1 + replicas) }, () => startRedis({ cluster: true, args: nodeArgs }))
+  const starting = Array.from({ length: masters * (1 + replicas) }, () => startRedis({ cluster: true, args: nodeArgs, env }))
   const started = await Promise.allSettled(starting)
   const cluster = new RedisCluster(started.flatMap((one) => (one.status === 'fulfilled' ? one.value : [])))
   try {

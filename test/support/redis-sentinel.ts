@@ -10,6 +10,8 @@ export interface RedisSentinelOptions {
   readonly downAfterMs?: number
   /** Further arguments for master and replicas. */
   readonly args?: readonly string[]
+  /** Of master and replicas. */
+  readonly env?: Readonly<Record<string, string>> | undefined
 }
 
 const NAME = 'mymaster'
@@ -21,7 +23,7 @@ const NAME = 'mymaster'
 const HURRY = ['INFO-PERIOD', 250, 'PUBLISH-PERIOD', 250, 'PING-PERIOD', 500, 'ASK-PERIOD', 250] as const
 
 export async function startRedisSentinel(options: RedisSentinelOptions = {}): Promise<RedisSentinel> {
-  const { replicas = 2, sentinels = 3, downAfterMs = 1_000, args = [] } = options
+  const { replicas = 2, sentinels = 3, downAfterMs = 1_000, args = [], env } = options
   const nodeArgs = ['--repl-diskless-sync-delay', '0', '--shutdown-timeout', '0', ...args]
   const servers: RedisServer[] = []
   const start = async (...starting: Promise<RedisServer>[]) => {
@@ -31,9 +33,9 @@ export async function startRedisSentinel(options: RedisSentinelOptions = {}): Pr
     return Promise.all(starting)
   }
   try {
-    const [master] = (await start(startRedis({ args: nodeArgs }))) as [RedisServer]
+    const [master] = (await start(startRedis({ args: nodeArgs, env }))) as [RedisServer]
     const replicaArgs = [...nodeArgs, '--replicaof', `127.0.0.1 ${master.port}`]
-    const copies = await start(...Array.from({ length: replicas }, () => startRedis({ args: replicaArgs })))
+    const copies = await start(...Array.from({ length: replicas }, () => startRedis({ args: replicaArgs, env })))
     const config = [
       `sentinel monitor ${NAME} 127.0.0.1 ${master.port} ${Math.floor(sentinels / 2) + 1}`,
       `sentinel down-after-milliseconds ${NAME} ${downAfterMs}`,

@@ -19,6 +19,8 @@ export interface RedisOptions {
   readonly cluster?: boolean
   /** What is in the configuration file at the first start: a Sentinel wants one, and writes it anew. */
   readonly config?: string
+  /** On top of ours. */
+  readonly env?: Readonly<Record<string, string>> | undefined
 }
 
 /** One line of MONITOR. */
@@ -95,7 +97,7 @@ export class RedisServer {
 
   /** For `restart` and after `kill` or `stop`; resolves when the server answers. */
   async start(): Promise<void> {
-    const { args = [], password, binary = 'redis-server' } = this.#options
+    const { args = [], password, binary = 'redis-server', env } = this.#options
     if (this.#child && !hasExited(this.#child)) throw new Error('redis-server runs already')
     this.#isPaused = false
     const own = [...this.#config(), '--port', String(this.port), '--bind', '127.0.0.1', '--dir', this.folder]
@@ -105,6 +107,7 @@ export class RedisServer {
     // Into a file: a pipe would fill up, or break when this process is killed.
     const log = openSync(this.#logFile, 'a')
     const child = spawn(binary, [...own, '--save', '', '--appendonly', 'no', ...auth, ...args], {
+      env: { ...process.env, ...env },
       stdio: ['ignore', log, log],
     })
     closeSync(log)

@@ -1,11 +1,12 @@
 /**
  * A TCP proxy that breaks connections on purpose.
  *
- * A *rule* (delay, hold, drop) acts on bytes of one or both directions and of all or some connections, from the moment
+ * A *rule* (delay, lose, hold, drop) acts on bytes of one or both directions and of all or some connections, from the moment
  * it is added until it is healed, on connections that exist as well as on new ones. Of several rules delays add up, a
  * hold stops what a delay would only slow, and a drop wins over both. Order is always kept.
  *
  * - delay: bytes arrive later. Those on their way when it is healed still take their time.
+ * - lose:  some bytes have to be sent again, as TCP does it: they, and all behind them, arrive later.
  * - hold:  bytes stay in the proxy and arrive when it is healed, as TCP's retransmissions do after a short partition.
  * - drop:  bytes are gone for good, also those that a delay or a hold still had in the proxy.
  *
@@ -69,6 +70,8 @@ export interface Proxy {
   onData: DataHook | undefined
   url(scheme?: string): string
   delay(ms: number, scope?: Scope & { readonly jitterMs?: number }): Fault
+  /** Packets, with this probability. */
+  lose(share: number, scope?: Scope): Fault
   hold(scope?: Scope): Fault
   drop(scope?: Scope): Fault
   /** Both directions: dropped, or with `keep` held. Connections stay open; new ones are accepted and hear nothing. */
@@ -101,8 +104,8 @@ export async function startProxy(options: ProxyOptions): Promise<Proxy> {
 
 interface Rule extends Scope {
   readonly kind: 'delay' | 'hold' | 'drop'
-  readonly ms: number
-  readonly jitterMs: number
+  /** How much later a chunk arrives. */
+  readonly delayMs: (random: () => number) => number
 }
 
 /** Where connections to one server come in. */
@@ -118,6 +121,9 @@ type Mode = 'pass' | 'hold' | 'drop'
 const SENT_CHARACTERS = 4096
 const HIGH_WATER_BYTES = 1 << 20
 const REFUSED_LISTEN_MS = 5_000
+/** Of Linux: how long TCP waits before it sends again, twice as long each time. */
+const RETRANSMISSION_MS = 200
+const MOST_RETRANSMISSIONS = 5
 
 class FaultyProxy implements Proxy {
   onData: DataHook | undefined
@@ -162,15 +168,20 @@ class FaultyProxy implements Proxy {
   }
 
   delay(ms: number, scope: Scope & { readonly jitterMs?: number } = {}): Fault {
-    return this.#add({ ...scope, kind: 'delay', ms, jitterMs: scope.jitterMs ?? 0 })
+    const { jitterMs = 0, ...where } = scope
+    return this.#add({ ...where, kind: 'delay', delayMs: (random) => ms + random() * jitterMs })
+  }
+
+  lose(share: number, scope: Scope = {}): Fault {
+    return this.#add({ ...scope, kind: 'delay', delayMs: (random) => retransmissionMs(share, random) })
   }
 
   hold(scope: Scope = {}): Fault {
-    return this.#add({ ...scope, kind: 'hold', ms: 0, jitterMs: 0 })
+    return this.#add({ ...scope, kind: 'hold', delayMs: () => 0 })
   }
 
   drop(scope: Scope = {}): Fault {
-    return this.#add({ ...scope, kind: 'drop', ms: 0, jitterMs: 0 })
+    return this.#add({ ...scope, kind: 'drop', delayMs: () => 0 })
   }
 
   blackHole({ keep = false, ...scope }: { readonly only?: Which; readonly keep?: boolean } = {}): Fault {
@@ -229,7 +240,7 @@ class FaultyProxy implements Proxy {
     let ms = 0
     for (const rule of this.#rules) {
       if (rule.kind !== 'delay' || !applies(rule, direction, connection)) continue
-      ms += rule.ms + this.#random() * rule.jitterMs
+      ms += rule.delayMs(this.#random)
     }
     return ms
   }
@@ -415,6 +426,12 @@ class Lane {
     }
     if (this.#queuedBytes <= HIGH_WATER_BYTES / 2 && this.#from.isPaused()) this.#from.resume()
   }
+}
+
+function retransmissionMs(share: number, random: () => number): number {
+  let ms = 0
+  for (let times = 0; times < MOST_RETRANSMISSIONS && random() < share; times++) ms += RETRANSMISSION_MS * 2 ** times
+  return ms
 }
 
 function applies(rule: Rule, direction: Direction, connection: Connection): boolean {

@@ -1,7 +1,10 @@
 /** From a URL or a backend to a manager. */
+import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { inspect } from 'node:util'
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import { ConfigurationError, connect, ConnectorError, InvalidTtlError, type BackendFactory } from '../../src/index.js'
 import { FaultyBackend } from '../support/faulty-backend.js'
@@ -13,11 +16,31 @@ afterEach(() => void vi.unstubAllEnvs())
 const faulty = (inner: BackendFactory = memoryBackend()) => new FaultyBackend(inner, new ManualClock())
 
 describe('without a target', () => {
-  it('and without HOLDFAST_URL, says how to give one', async () => {
+  it('and without HOLDFAST_URL, is a file in the state folder that all processes share, announced once', async () => {
+    const state = mkdtempSync(join(tmpdir(), 'holdfast-state-'))
+    onTestFinished(() => rmSync(state, { recursive: true }))
+    vi.stubEnv('XDG_STATE_HOME', state)
+    const said = vi.spyOn(process.stderr, 'write').mockReturnValue(true)
+    onTestFinished(() => said.mockRestore())
+    await using one = await connect()
+    vi.stubEnv('HOLDFAST_URL', '')
+    await using other = await connect(undefined, { ttlMs: 5_000 })
+    await using lock = await one.lock('k')
+    expect(lock.key).toBe('k')
+    expect(await other.tryLock('k')).toBeNull()
+    expect(statSync(join(state, 'holdfast/locks.db')).mode & 0o777).toBe(0o600)
+    expect(statSync(join(state, 'holdfast')).mode & 0o777).toBe(0o700)
+    expect(said.mock.calls.map(([text]) => text)).toEqual([expect.stringMatching(/^holdfast: .*this machine only.*sqlite:/)])
+  })
+
+  it('and without HOLDFAST_URL, in production, says how to give one', async () => {
+    vi.stubEnv('NODE_ENV', 'production')
     await expect(connect()).rejects.toThrow(ConfigurationError)
-    await expect(connect()).rejects.toThrow(/redis:\/\/localhost:6379.*memory:.*HOLDFAST_URL/)
+    await expect(connect()).rejects.toThrow(/redis:\/\/localhost:6379.*HOLDFAST_URL.*connect\('sqlite:'\)/)
+  })
+
+  it('cannot be an empty text, which is rather a variable that is not set', async () => {
     await expect(connect('')).rejects.toThrow(ConfigurationError)
-    await expect(connect(undefined, { ttlMs: 5_000 })).rejects.toThrow(ConfigurationError)
   })
 
   it('takes HOLDFAST_URL', async () => {
@@ -27,9 +50,7 @@ describe('without a target', () => {
     expect(await locks.withLock('k', () => 1)).toBe(1)
   })
 
-  it('takes an empty HOLDFAST_URL as none, and says what is wrong with another', async () => {
-    vi.stubEnv('HOLDFAST_URL', '')
-    await expect(connect()).rejects.toThrow('was not told where')
+  it('says what is wrong with a HOLDFAST_URL', async () => {
     vi.stubEnv('HOLDFAST_URL', 'localhost')
     await expect(connect()).rejects.toThrow('this is none')
   })
@@ -50,7 +71,7 @@ describe('a URL', () => {
   })
 
   const planned = [
-    'sqlite:', 'sqlite:./locks.db', 'etcd://a:2379,b:2379', 'etcds://a', 'postgres://h/db', 'postgresql://h/db',
+    'etcd://a:2379,b:2379', 'etcds://a', 'postgres://h/db', 'postgresql://h/db',
     'mysql://h/db', 'mariadb://h/db',
   ]
   it.each(planned)(
@@ -59,7 +80,7 @@ describe('a URL', () => {
       const error = await failure(connect(url))
       expect(error).toBeInstanceOf(ConfigurationError)
       expect(error.message).toContain('not there yet in this version')
-      expect(error.message).toContain('memory: redis: rediss:')
+      expect(error.message).toContain('memory: sqlite: redis: rediss:')
     },
   )
 

@@ -42,7 +42,7 @@ class Log {
 
   fault(name: string, from: number, to: number, forgets = false): this {
     const fault = this.events.length
-    this.events.push({ type: 'fault', at: ms(from), fault, name, target: 'x', forgets })
+    this.events.push({ type: 'fault', at: ms(from), fault, name, target: 'a x', forgets })
     this.events.push({ type: 'healed', at: ms(to), fault, name })
     return this
   }
@@ -64,8 +64,8 @@ describe('the judges', () => {
 
   it('one holder: not while a later one already has it', () => {
     const log = () => new Log().hold('a', { from: 3_000, to: 3_010 }).hold('b', { from: 3_005, to: 3_020 })
-    expect(log().verdict()).toEqual(['one holder'])
-    expect(log().fault('client stop', 2_900, 3_100).verdict()).toEqual(['one holder'])
+    expect(log().verdict()).toEqual(['one holder', 'linearizable'])
+    expect(log().fault('client stop', 2_900, 3_100).verdict()).toEqual(['one holder', 'linearizable'])
     expect(log().fault('FLUSHALL', 2_900, 3_003, true).verdict()).toEqual([])
   })
 
@@ -75,8 +75,10 @@ describe('the judges', () => {
 
   it('fence order', () => {
     const log = new Log().hold('a', { from: 3_000, to: 3_010, fence: 1_000n }).hold('b', { from: 3_020, to: 3_030, fence: 999n })
-    expect(log.verdict()).toEqual(['fence order'])
-    expect(new Log().hold('a', { from: 3_000, to: 3_010, fence: 9n }).hold('b', { from: 3_020, fence: 8n, late: true }).verdict()).toEqual([])
+    expect(log.verdict()).toEqual(['fence order', 'linearizable'])
+    const late = new Log().hold('a', { from: 3_000, to: 3_010, fence: 9n }).hold('b', { asked: 2_990, from: 3_020, fence: 8n, late: true })
+    late.fault('client stop', 2_990, 3_020)
+    expect(late.add({ type: 'lost', at: ms(3_020), worker: 'b', op: 'b', key: 'k', error: 'OwnershipLostError' }).verdict()).toEqual([])
   })
 
   it('unique fences, whatever the store forgets', () => {
@@ -120,6 +122,7 @@ describe('the judges', () => {
     const lost = () => new Log().hold('a', { from: 3_000 }).add({ type: 'lost', at: ms(4_000), worker: 'a', op: 'a', key: 'k', error: 'OwnershipLostError' })
     expect(lost().verdict()).toEqual(['nothing lost'])
     expect(lost().fault('partition', 2_500, 3_500).verdict()).toEqual([])
+    expect(lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), worker: 'w' }).verdict()).toEqual([])
   })
 
   it('first come, first served, before the first fault', () => {

@@ -1,6 +1,7 @@
 /** What is exported, by name: an addition or a loss is a decision, not an accident. */
 import { describe, expect, it } from 'vitest'
 import * as memory from '../../src/backends/memory/index.js'
+import * as sqlite from '../../src/backends/sql/sqlite/index.js'
 import * as holdfast from '../../src/index.js'
 import { manualWorld } from '../support/manual-world.js'
 
@@ -32,6 +33,10 @@ describe('holdfast', () => {
 
   it('/memory exports memoryBackend', () => {
     expect(Object.keys(memory)).toEqual(['memoryBackend'])
+  })
+
+  it('/sqlite exports sqliteBackend', () => {
+    expect(Object.keys(sqlite)).toEqual(['sqliteBackend'])
   })
 })
 

@@ -187,6 +187,28 @@ describe('delay', () => {
   })
 })
 
+describe('lose', () => {
+  test('what is lost is sent again, later and in order', async () => {
+    const proxy = await proxied({ seed: 7 })
+    const a = await client(proxy)
+    const fault = proxy.lose(0.5, { direction: 'up' })
+    const from = performance.now()
+    for (const letter of 'abcdefgh') {
+      a.send(letter)
+      await sleep(5)
+    }
+    await a.receives('abcdefgh')
+    expect(performance.now() - from).toBeGreaterThanOrEqual(200)
+
+    fault.heal()
+    proxy.lose(0)
+    const healedAt = performance.now()
+    a.send('i')
+    await a.receives('abcdefghi')
+    expect(performance.now() - healedAt).toBeLessThan(200)
+  })
+})
+
 describe('drop', () => {
   test('up: the server hears nothing, and what was swallowed stays swallowed', async () => {
     const proxy = await proxied()

@@ -80,6 +80,8 @@ function textOf(event: Event, scene: Scene, ms: number): string {
       const why = event.why === undefined ? '' : `: ${visible(event.why, 160)}`
       return `process ${event.how === 'closed' ? 'ended' : event.how}${why}`
     }
+    case 'stalled':
+      return `had not run for ${(Number(event.at - event.since) / 1e6).toFixed(0)} ms`
     case 'asked':
       return `asks (${event.workload})`
     case 'granted':

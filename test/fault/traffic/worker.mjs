@@ -7,7 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const setup = JSON.parse(process.env.HOLDFAST_FAULT_WORKER)
-const { name, url, prefix, library, ttlMs, seed, keys, callers, managers: managerCount, thinkMs, workMs, options } = setup
+const { name, way, url, prefix, library, ttlMs, seed, keys, callers, managers: managerCount, thinkMs, workMs, options } = setup
 const { connect, shared } = await import(library)
 
 /** Several managers of one process stand for several processes where the store is in memory. */
@@ -17,6 +17,10 @@ for (let i = 0; i < managerCount; i++) managers.push(await connect(store, { pref
 
 /** How often one that works long looks whether it may go on. */
 const LOOK_EVERY_MS = 100
+/** How long it works at most, and so has to be renewed. */
+const LONG_TTLS = 2.4
+const TICK_MS = 50
+const STALL_MS = 250
 
 const now = () => process.hrtime.bigint()
 const random = mulberry32(seed)
@@ -51,6 +55,11 @@ async function without(end, workload, key, manager, caller) {
     await operate(workload, key, manager, caller)
     await sleep(between(0, 2 * thinkMs))
   }
+}
+
+/** What is held for long is for every second one only: else nobody would have it within the time that nobody may wait for more than. */
+function callersOf(workload, which) {
+  return workload === 'long' ? which % 2 : callers
 }
 
 async function operate(workload, key, manager, caller) {
@@ -93,7 +102,7 @@ async function guarded(workload, hold) {
   if (workload === 'fenced' || workload === 'unfenced' || workload === 'long') {
     const { accepted, value } = await gate('read', { ...about, fence, workload })
     if (!accepted) return
-    const endAt = performance.now() + between(0, workload === 'long' ? 1.2 * ttlMs : workMs)
+    const endAt = performance.now() + between(0, workload === 'long' ? LONG_TTLS * ttlMs : workMs)
     for (let leftMs = endAt - performance.now(); leftMs > 0; leftMs = endAt - performance.now()) {
       await sleep(Math.min(leftMs, LOOK_EVERY_MS))
       confirm(hold)
@@ -142,12 +151,20 @@ function nameOf(error) {
   return error?.name ?? String(error)
 }
 
+/** So that nobody is blamed for a machine that had something else to do. */
+let tickedAt = now()
+setInterval(() => {
+  const since = tickedAt
+  tickedAt = now()
+  if (tickedAt - since > BigInt(STALL_MS * 1e6)) tell('stalled', { since })
+}, TICK_MS).unref()
+
 const methods = {
   /** Resolves when all callers have come to their end. */
   async run() {
-    const all = keys.flatMap(({ key, workload }) =>
+    const all = keys.flatMap(({ key, workload }, k) =>
       managers.flatMap((manager, m) =>
-        Array.from({ length: workload === 'long' ? 1 : callers }, (_, i) => without(() => isEnding, workload, key, manager, `${m}.${i}`)),
+        Array.from({ length: callersOf(workload, way + m + k) }, (_, i) => without(() => isEnding, workload, key, manager, `${m}.${i}`)),
       ),
     )
     await Promise.all(all)

@@ -1,0 +1,189 @@
+/** SQLite, as the core sees it: each list is a step, and each step a transaction in its turn. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type {
+  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits,
+} from '../../../core/backend.js'
+import { ConnectorError, HoldfastError } from '../../../core/errors.js'
+import { HEARTBEAT_MS } from '../liveness.js'
+import { Tidying } from '../tidying.js'
+import type { OpenDatabase } from './client.js'
+import { Connection } from './connection.js'
+import { closedError, isBusy, sqliteError } from './errors.js'
+import { networkOf } from './file.js'
+import type { Machine } from './machine.js'
+import { Steps } from './steps.js'
+import { removeSilentBells, Tidy } from './tidy.js'
+import { Turns } from './turns.js'
+import { WakeUps } from './wake-ups.js'
+
+/** A transaction of so many takes a few milliseconds, in which nobody else can write and this process does nothing else. */
+const MOST_AT_ONCE = 128
+/** Whoever opens the file while others make it waits for them. */
+const MOST_OPENING_PAUSE_MS = 10
+
+export interface SqliteFile {
+  readonly path: string
+  readonly open: OpenDatabase
+}
+
+/** What there is once the file is open. */
+interface Opened {
+  readonly connection: Connection
+  readonly turns: Turns
+  readonly steps: Steps
+  readonly wakeUps: WakeUps
+  readonly tidying: Tidying
+}
+
+export class SqliteBackend implements Backend {
+  readonly name = 'sqlite'
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, heartbeatMs: HEARTBEAT_MS }
+  readonly #file: () => Promise<SqliteFile>
+  readonly #scope: Scope
+  readonly #machine: Machine
+  #opening: Promise<Opened> | undefined
+  #opened: Opened | undefined
+  #trouble: Error | undefined
+  #isClosed = false
+
+  constructor(file: () => Promise<SqliteFile>, scope: Scope, machine: Machine) {
+    this.#file = file
+    this.#scope = scope
+    this.#machine = machine
+  }
+
+  get trouble(): Error | undefined {
+    return this.#trouble
+  }
+
+  async ready(): Promise<void> {
+    try {
+      await this.#open()
+    } catch (error) {
+      const { message, cause } = error as HoldfastError
+      throw error instanceof HoldfastError && error.code !== 'BACKEND' ? error : new ConnectorError(message, { cause })
+    }
+  }
+
+  claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
+    return this.#each(claims, (steps, some) => steps.claim(some, ifBusy))
+  }
+
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+    return this.#each(renewals, (steps, some) => steps.renew(some))
+  }
+
+  release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
+    return this.#each(claims, (steps, some) => steps.release(some))
+  }
+
+  revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
+    return this.#step((steps) => steps.revoke(resource, when))
+  }
+
+  async *inspect(prefix: string): AsyncIterable<ResourceState> {
+    for (let after: Uint8Array | undefined = new Uint8Array(); after; ) {
+      const from: Uint8Array = after
+      const page = await this.#step((steps) => steps.inspect(prefix, from))
+      yield* page.resources
+      after = page.last
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    if (!this.#opened) return
+    const { connection, turns, steps, wakeUps, tidying } = this.#opened
+    tidying.stop()
+    turns.close(closedError())
+    // So that nobody waits for us; one try, since who is closed need not be waited for either.
+    try {
+      steps.leave()
+    } catch {
+      // It counts as gone in a moment anyway.
+    }
+    wakeUps.close()
+    connection.close()
+  }
+
+  #each<Item, State>(items: readonly Item[], step: (steps: Steps, some: readonly Item[]) => readonly State[]): Promise<readonly State[]> {
+    if (items.length > MOST_AT_ONCE) return this.#parts(items, step)
+    return items.length === 0 ? Promise.resolve([]) : this.#step((steps) => step(steps, items))
+  }
+
+  async #parts<Item, State>(items: readonly Item[], step: (steps: Steps, some: readonly Item[]) => readonly State[]): Promise<readonly State[]> {
+    const states: State[] = []
+    for (let at = 0; at < items.length; at += MOST_AT_ONCE) {
+      const some = items.slice(at, at + MOST_AT_ONCE)
+      states.push(...(await this.#step((steps) => step(steps, some))))
+    }
+    return states
+  }
+
+  #step<T>(step: (steps: Steps) => T): Promise<T> {
+    if (this.#isClosed) return Promise.reject(closedError())
+    if (!this.#opened) return this.#open().then(() => this.#step(step))
+    const { connection, turns, steps } = this.#opened
+    return turns.run(() => {
+      const result = step(steps)
+      connection.keepLogShort()
+      return result
+    })
+  }
+
+  #open(): Promise<Opened> {
+    if (this.#isClosed) return Promise.reject(closedError())
+    this.#opening ??= this.#openFile().catch((error: unknown) => {
+      // The next who asks tries again.
+      this.#opening = undefined
+      throw error
+    })
+    return this.#opening
+  }
+
+  async #openFile(): Promise<Opened> {
+    const file = await this.#file()
+    const connection = await this.#connect(file)
+    if (this.#isClosed) {
+      connection.close()
+      throw closedError()
+    }
+    const wakeUps = new WakeUps(file.path, this.#scope, this.#machine)
+    const steps = new Steps(connection, this.#machine, this.#scope, wakeUps)
+    const turns = new Turns(file.path)
+    const tidy = new Tidy(connection, turns, steps, () => this.#machine.now())
+    const tidying = new Tidying(this.#scope.clock, async () => {
+      wakeUps.check()
+      removeSilentBells(wakeUps.folder)
+      await tidy.run()
+    })
+    wakeUps.open()
+    tidying.start()
+    this.#warn(file.path)
+    return (this.#opened = { connection, turns, steps, wakeUps, tidying })
+  }
+
+  async #connect({ path, open }: SqliteFile): Promise<Connection> {
+    for (;;) {
+      if (this.#isClosed) throw closedError()
+      try {
+        const connection = Connection.open(open, path, this.#machine)
+        this.#trouble = undefined
+        return connection
+      } catch (error) {
+        this.#trouble = sqliteError(error, path)
+        if (!isBusy(error)) throw this.#trouble
+        await sleep(Math.random() * MOST_OPENING_PAUSE_MS)
+      }
+    }
+  }
+
+  #warn(path: string): void {
+    const network = networkOf(path)
+    if (network === undefined) return
+    this.#scope.warn(
+      `${path} seems to be on a network file system (${network}). SQLite's locks do not hold there: two could hold one of ours. Use a local disk.`,
+    )
+  }
+}

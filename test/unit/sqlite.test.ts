@@ -1,0 +1,344 @@
+/** SQLite as a store: what becomes of the file over boots, versions and years, and who is told what. */
+import Database from 'libsql'
+import { existsSync, mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { describe, expect, it } from 'vitest'
+import { Connection } from '../../src/backends/sql/sqlite/connection.js'
+import { opener, type SqliteDatabase } from '../../src/backends/sql/sqlite/client.js'
+import { sqliteBackend } from '../../src/backends/sql/sqlite/index.js'
+import { thisMachine } from '../../src/backends/sql/sqlite/machine.js'
+import { Steps } from '../../src/backends/sql/sqlite/steps.js'
+import { removeSilentBells, Tidy } from '../../src/backends/sql/sqlite/tidy.js'
+import { Turns } from '../../src/backends/sql/sqlite/turns.js'
+import { ConfigurationError, ConnectorError, createLocks } from '../../src/index.js'
+import { claimOn, SqliteWorld, type Member } from '../support/sqlite-world.js'
+
+const epochOf = async (member: Member, resource = 'k') => {
+  const state = await member.ask(claimOn(resource))
+  expect(state.status).toBe('held')
+  return state.status === 'held' ? state.epoch : 0n
+}
+
+describe('a boot', () => {
+  it('ends every claim, and fences go on growing, even by a clock that was set back', async () => {
+    const world = new SqliteWorld()
+    const before = world.open({ boot: 'one' })
+    const first = await epochOf(before)
+    expect((await before.ask(claimOn('k'))).status).toBe('queued')
+    await before.backend.close()
+    const database = world.look()
+    // As if the time of day had been a year ahead when the file was made.
+    database.exec('UPDATE holdfast_locks SET last = last + 31536000000000')
+    const after = world.open({ boot: 'two', now: () => 5 })
+    const second = await epochOf(after)
+    expect(second).toBeGreaterThan(first + 31_536_000_000_000n + 1_000_000n)
+    expect((await after.ask(claimOn('other'))).status).toBe('held')
+  })
+
+  it('is noticed by the first process after it only', async () => {
+    const world = new SqliteWorld()
+    const [a, b] = [world.open({ boot: 'one' }), world.open({ boot: 'one' })]
+    await epochOf(a)
+    expect((await b.ask(claimOn('k'), 'leave')).status).toBe('refused')
+  })
+})
+
+describe('the file', () => {
+  it('of a newer version is refused', async () => {
+    const world = new SqliteWorld()
+    await epochOf(world.open())
+    world.look().exec('UPDATE holdfast_meta SET version = 2')
+    await expect(world.open().backend.ready()).rejects.toThrow(ConfigurationError)
+    await expect(world.open().backend.ready()).rejects.toThrow(/layout 2.*newer holdfast/)
+  })
+
+  it('may be full of other tables', async () => {
+    const world = new SqliteWorld()
+    world.look().exec('CREATE TABLE locks (mine); PRAGMA user_version = 77')
+    await epochOf(world.open())
+    expect(world.look().prepare('PRAGMA user_version').all()).toEqual([{ user_version: 77 }])
+  })
+
+  it('that is none of SQLite is said to be so', async () => {
+    const world = new SqliteWorld()
+    writeFileSync(world.file, 'not a database, but long enough to look like one'.repeat(100))
+    await expect(world.open().backend.ready()).rejects.toThrow(ConnectorError)
+    await expect(world.open().backend.ready()).rejects.toThrow('no SQLite database')
+  })
+
+  it('that cannot grow: what was granted stays, what was not is said, and there is no half of anything', async () => {
+    const world = new SqliteWorld()
+    let small: SqliteDatabase | undefined
+    const member = world.open({}, (file) => (small = opener(Database)(file)))
+    const kept = claimOn('kept')
+    expect((await member.ask(kept)).status).toBe('held')
+    const pages = (small!.prepare('PRAGMA page_count').all() as { page_count: number }[])[0]!.page_count
+    small!.exec(`PRAGMA max_page_count = ${pages + 4}`)
+    const held = ['kept']
+    const error = await (async () => {
+      for (let i = 0; ; i++) {
+        const key = `key-${i}-${'x'.repeat(400)}`
+        await member.backend.claim([claimOn(key)], 'queue')
+        held.push(key)
+      }
+    })().catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ code: 'BACKEND', transient: true, message: expect.stringContaining('The disk is full') })
+    await expect(member.backend.claim(Array.from({ length: 20 }, (_, i) => claimOn(`list-${i}-${'x'.repeat(400)}`)), 'queue')).rejects.toThrow('full')
+    const seen: string[] = []
+    for await (const { key } of member.backend.inspect('')) seen.push(key)
+    expect(seen.sort()).toEqual(held.sort())
+    expect((await member.backend.renew([{ claim: kept, ttlMs: 60_000, exact: false }]))[0]).toMatchObject({ status: 'held' })
+    expect((await member.backend.release([kept]))[0]).toEqual({ status: 'released' })
+    small!.exec('PRAGMA max_page_count = 1000000')
+    await epochOf(member, 'again')
+  })
+
+  it('counts beyond 2^53', async () => {
+    const world = new SqliteWorld()
+    const member = world.open()
+    await member.backend.ready()
+    world.look().exec(`UPDATE holdfast_meta SET floor = ${2n ** 53n}`)
+    const held = claimOn('k')
+    expect(await member.ask(held)).toMatchObject({ status: 'held', epoch: 2n ** 53n + 1n })
+    const next = claimOn('k')
+    expect(await member.ask(next)).toMatchObject({ status: 'queued', place: String(2n ** 53n + 2n) })
+    await member.backend.release([held])
+    expect(await member.ask(next)).toMatchObject({ status: 'held', epoch: 2n ** 53n + 3n })
+  })
+})
+
+describe('another who writes', () => {
+  it('is waited for without stopping the event loop, in the order of asking', async () => {
+    const world = new SqliteWorld()
+    let database: SqliteDatabase | undefined
+    // Also if a client has a patience of its own.
+    const member = world.open({}, (file) => (database = new Database(file, { timeout: 3_000 }) as unknown as SqliteDatabase))
+    await member.backend.ready()
+    expect(database!.prepare('PRAGMA busy_timeout').all()).toEqual([{ timeout: 0 }])
+    const other = world.look()
+    other.exec('BEGIN IMMEDIATE')
+    const order: string[] = []
+    const calls = ['a', 'b', 'c'].map((key) => member.ask(claimOn(key)).then(() => order.push(key)))
+    for (let turns = 0; turns < 20; turns++) await sleep(1)
+    expect(order).toEqual([])
+    other.exec('COMMIT')
+    await Promise.all(calls)
+    expect(order).toEqual(['a', 'b', 'c'])
+  })
+
+  it('does not delay closing', async () => {
+    const world = new SqliteWorld()
+    const member = world.open()
+    await member.backend.ready()
+    world.look().exec('BEGIN IMMEDIATE')
+    const call = member.ask(claimOn('k'))
+    const refused = expect(call).rejects.toThrow(ConnectorError)
+    await member.backend.close()
+    await refused
+  })
+
+  it('is no reason to fail for whoever only reads', async () => {
+    const world = new SqliteWorld()
+    const member = world.open()
+    await member.ask(claimOn('k'))
+    world.look().exec('BEGIN IMMEDIATE')
+    const keys: string[] = []
+    for await (const { key } of member.backend.inspect('')) keys.push(key)
+    expect(keys).toEqual(['k'])
+  })
+})
+
+describe('a waiter', () => {
+  it('whose process is known to be gone is passed over at once', async () => {
+    const world = new SqliteWorld()
+    const [holder, dead, next] = [world.open(), world.open({ pid: 2 ** 22 + 1 }), world.open()]
+    const held = claimOn('k')
+    await holder.ask(held)
+    await dead.ask(claimOn('k'))
+    const waiting = claimOn('k')
+    await next.ask(waiting)
+    await holder.backend.release([held])
+    expect((await next.ask(waiting)).status).toBe('held')
+  })
+
+  it('of another container, which nobody here can see, gets the lock for a moment only, until it asks', async () => {
+    const world = new SqliteWorld()
+    const [holder, far, looker] = [world.open(), world.open({ pidSpace: 'elsewhere', pid: 2 ** 22 + 1 }), world.open()]
+    const held = claimOn('k')
+    await holder.ask(held)
+    const waiting = claimOn('k')
+    await far.ask(waiting)
+    await holder.backend.release([held])
+    const left = async () => {
+      const state = await looker.ask(claimOn('k'), 'leave')
+      return state.status === 'refused' ? [state.holder?.owner, state.holder?.expiresInMs] : [state.status]
+    }
+    const [owner, provisional] = await left()
+    expect(owner).toBe(far.owner)
+    expect(provisional).toBeLessThanOrEqual(1_000)
+    await expect.poll(() => far.wakeUps).toContainEqual(expect.objectContaining({ kind: 'granted', claimId: waiting.id, since: undefined }))
+    expect((await far.ask(waiting)).status).toBe('held')
+    expect((await left())[1]).toBeGreaterThan(50_000)
+  })
+
+  it('that was passed over comes back with all that its process had waiting there', async () => {
+    const world = new SqliteWorld()
+    let now = 1_000
+    const machine = { now: () => now }
+    const [holder, silent] = [world.open(machine), world.open(machine)]
+    const held = claimOn('k')
+    await holder.ask(held)
+    const [first, second] = [claimOn('k'), claimOn('k')]
+    await silent.ask(first)
+    await silent.ask(second)
+    now += 5_000
+    await holder.backend.release([held])
+    expect((await holder.ask(claimOn('k'))).status).toBe('held')
+    expect(silent.wakeUps).toEqual([])
+    expect(await silent.ask(second)).toMatchObject({ status: 'queued', ahead: 0 })
+    expect(silent.wakeUps).toEqual([{ kind: 'look', resource: 'k' }])
+    expect(await silent.ask(first)).toMatchObject({ status: 'queued', ahead: 0 })
+    expect(await silent.ask(second)).toMatchObject({ status: 'queued', ahead: 1 })
+  })
+})
+
+describe('tidying', () => {
+  function tidier(world: SqliteWorld, now: () => number) {
+    const connection = Connection.open(opener(Database), world.file, { ...thisMachine(), now })
+    const steps = new Steps(connection, { ...thisMachine(), now }, { prefix: 'other', owner: 'tidier' }, { tell() {}, passedOver() {} })
+    return new Tidy(connection, new Turns(world.file), steps, now)
+  }
+
+  it('removes what was idle for a minute, and fences of what is made anew go on', async () => {
+    const world = new SqliteWorld()
+    let now = 1_000
+    const member = world.open({ now: () => now })
+    const rows = () => (world.look().prepare('SELECT count(*) AS n FROM holdfast_locks').all() as { n: number }[])[0]!.n
+    let last = 0n
+    for (let i = 0; i < 50; i++) {
+      const claim = claimOn('k')
+      const state = await member.ask(claim)
+      last = state.status === 'held' ? state.epoch : last
+      await member.backend.release([claim])
+    }
+    for (let i = 0; i < 700; i++) {
+      const claim = claimOn(`idle-${i}`)
+      await member.ask(claim)
+      await member.backend.release([claim])
+    }
+    await member.ask(claimOn('expired', { ttlMs: 100 }))
+    now += 30_000
+    await member.ask(claimOn('held', { ttlMs: 600_000 }))
+    await tidier(world, () => now).run()
+    expect(rows()).toBe(703)
+    now += 40_000
+    await tidier(world, () => now).run()
+    expect(rows()).toBe(1)
+    expect(await epochOf(member)).toBeGreaterThan(last)
+  })
+
+  it('is done by one process in half a minute', async () => {
+    const world = new SqliteWorld()
+    let now = 100_000
+    const member = world.open({ now: () => now })
+    const claim = claimOn('k')
+    await member.ask(claim)
+    await member.backend.release([claim])
+    await tidier(world, () => now).run()
+    now += 70_000
+    world.look().exec(`UPDATE holdfast_meta SET tidied_at = ${now - 1_000}`)
+    await tidier(world, () => now).run()
+    expect(world.look().prepare('SELECT count(*) AS n FROM holdfast_locks').all()).toEqual([{ n: 1 }])
+  })
+
+  it('lets the dead who still wait go, though nobody asks for the key any more', async () => {
+    const world = new SqliteWorld()
+    let now = 1_000
+    const member = world.open({ now: () => now })
+    await member.ask(claimOn('k', { ttlMs: 1_000 }))
+    await member.ask(claimOn('k'))
+    now += 70_000
+    await tidier(world, () => now).run()
+    now += 70_000
+    await tidier(world, () => now).run()
+    for (const table of ['locks', 'claims', 'clients']) {
+      expect(world.look().prepare(`SELECT count(*) AS n FROM holdfast_${table}`).all()).toEqual([{ n: 0 }])
+    }
+  })
+
+  it('removes bells that nobody has touched for ten minutes', async () => {
+    const world = new SqliteWorld()
+    const member = world.open()
+    await member.backend.ready()
+    const bells = `${world.file}-bells`
+    const old = join(bells, 'old')
+    writeFileSync(old, '')
+    utimesSync(old, new Date(Date.now() - 660_000), new Date(Date.now() - 660_000))
+    removeSilentBells(bells)
+    expect(existsSync(old)).toBe(false)
+    expect(readdirSync(bells)).toHaveLength(1)
+    await member.backend.close()
+    expect(readdirSync(bells)).toEqual([])
+  })
+})
+
+describe('a bell', () => {
+  it('is for whoever may write to the file, and nobody else', async () => {
+    const world = new SqliteWorld()
+    await world.open().backend.ready()
+    const mode = (path: string) => statSync(path).mode & 0o777
+    const file = mode(world.file)
+    expect(mode(`${world.file}-bells`)).toBe(file & 0o400 ? (file & 0o666) | ((file & 0o444) >> 2) : 0)
+  })
+
+  it('that cannot be made is warned of, and waiters find out by asking', async () => {
+    const world = new SqliteWorld()
+    writeFileSync(`${world.file}-bells`, 'in the way')
+    const [a, b] = [world.open(), world.open()]
+    const held = claimOn('k')
+    await a.ask(held)
+    const next = claimOn('k')
+    await b.ask(next)
+    await a.backend.release([held])
+    expect((await b.ask(next)).status).toBe('held')
+    expect(b.warnings).toEqual([expect.stringContaining('hears late of its turn')])
+  })
+})
+
+describe('sqliteBackend', () => {
+  it('leaves the transactions of the database that it is given alone, and does not close it', async () => {
+    const world = new SqliteWorld()
+    const database = new Database(world.file)
+    database.exec('CREATE TABLE mine (n)')
+    const locks = createLocks(sqliteBackend(database as unknown as SqliteDatabase))
+    await (await locks.lock('before')).release()
+    database.exec('BEGIN')
+    database.exec('SELECT * FROM mine')
+    await using lock = await locks.lock('k')
+    database.exec('ROLLBACK')
+    lock.assertHeld()
+    expect(await lock.release()).toBe(true)
+    await locks.close()
+    database.exec('INSERT INTO mine VALUES (1)')
+    database.close()
+  })
+
+  it.each([null, 7, {}, { prepare() {} }, () => {}])('does not take %s', (database) => {
+    expect(() => sqliteBackend(database as unknown as string)).toThrow(ConnectorError)
+  })
+
+  it('does not take a database in memory', () => {
+    expect(() => sqliteBackend(new Database(':memory:') as unknown as SqliteDatabase)).toThrow('memoryBackend()')
+    expect(() => sqliteBackend(':memory:')).toThrow(ConfigurationError)
+    expect(() => sqliteBackend('')).toThrow(ConfigurationError)
+  })
+
+  it('says which folder is missing, or that a folder is no file', async () => {
+    const world = new SqliteWorld()
+    const missing = createLocks(sqliteBackend(join(world.folder, 'no/such/locks.db')))
+    await expect(missing.ready()).rejects.toThrow(/its folder .*no\/such does not exist/)
+    mkdirSync(join(world.folder, 'folder'))
+    await expect(createLocks(sqliteBackend(join(world.folder, 'folder'))).ready()).rejects.toThrow('is no file')
+  })
+})
