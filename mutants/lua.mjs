@@ -4,7 +4,7 @@
  */
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { embed } from '../scripts/embed.mjs'
+import { embedFolder } from '../scripts/embed.mjs'
 import { root } from '../scripts/lib/paths.mjs'
 import { run, Stop } from '../scripts/lib/run.mjs'
 
@@ -94,7 +94,7 @@ async function tryOne(folder, index, mutant) {
   mkdirSync(lua, { recursive: true })
   cpSync(join(root, LUA), lua, { recursive: true })
   writeFileSync(join(lua, mutant.file), mutate(mutant))
-  embed(lua)
+  embedFolder(lua)
   let result
   for (const test of TESTS) {
     result = await tests(folder, `${index}-${TESTS.indexOf(test)}`, `${lua}.ts`, [test])

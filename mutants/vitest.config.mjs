@@ -23,9 +23,9 @@ function rank({ moduleId }) {
 export default defineConfig({
   test: {
     include: ['test/unit/**/*.test.ts'],
-    // About the memory backend, drivers, the nemesis' judges, and what other tests stand on: they reach nothing of src/core but its
+    // About the backends, drivers, the nemesis' judges, and what other tests stand on: they reach nothing of src/core but its
     // clock and errors. So do the contract tests, which ask a backend directly.
-    exclude: ['memory-*', 'redis-*', 'fault-*', 'linearizability', 'tcp-proxy', 'check'].map((name) => `test/unit/${name}.test.ts`),
+    exclude: ['memory-*', 'redis-*', 'sqlite*', 'fault-*', 'linearizability', 'tcp-proxy', 'check'].map((name) => `test/unit/${name}.test.ts`),
     setupFiles: [fileURLToPath(new URL('setup.mjs', import.meta.url))],
     env: { HOLDFAST_INTERLEAVINGS: '25' },
     // A mutant that forgets to answer must not cost the patience that a slow machine may need.
