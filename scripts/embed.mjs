@@ -23,7 +23,8 @@ export function embed() {
   for (const folder of FOLDERS) embedFolder(join(root, folder))
 }
 
-function embedFolder(folder) {
+/** What is in the folder goes into a file beside it. */
+export function embedFolder(folder) {
   const target = `${folder}.ts`
   const scripts = sourceFiles(folder).filter((name) => !name.startsWith('_'))
   const exports = scripts.map((name) => `export const ${identifier(name)} = ${literal(expand(folder, name))}\n`)

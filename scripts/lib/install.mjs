@@ -5,9 +5,10 @@ import { withFileLock } from './file-lock.mjs'
 import { root } from './paths.mjs'
 import { step } from './run.mjs'
 
-/** For whatever writes into this checkout. */
-export const withCheckoutLock = (body) =>
-  withFileLock(createHash('sha256').update(root).digest('hex').slice(0, 12), body)
+const checkout = createHash('sha256').update(root).digest('hex').slice(0, 12)
+
+/** For whatever writes into this checkout; `part`, if it is only that. */
+export const withCheckoutLock = (body, part = '') => withFileLock(checkout + part, body)
 
 /** `npm ci`, if the folder's node_modules is not what its package-lock.json says. */
 export async function ensureInstalled(log = console.log, folder = root) {

@@ -201,6 +201,18 @@ describe('take.lua', () => {
     }
   })
 
+  it('takes nothing a second time within one microsecond, nor in the very one that this client has seen', async () => {
+    const [seconds] = await client.time()
+    const source = atTime(lua.take, Number(seconds), 5)
+    const first = await take([{ claimId: A, resource: 'one' }], { source })
+    expect(first.states).toBe('1')
+    expect(await take([{ claimId: B, resource: 'two' }], { source })).toEqual({ epoch: '', states: undefined })
+    expect(await client.get(fence)).toBe(first.epoch)
+    await client.flushall()
+    expect(await take([{ claimId: A }], { source, seen: first.epoch })).toEqual({ epoch: '', states: undefined })
+    expect(await client.dbsize()).toBe(0)
+  })
+
   it('takes nothing on a server whose clock has fallen back to its first seconds', async () => {
     // 190 s after the beginning of 1970: as texts, '190000000' comes after '1700000000000000'.
     const source = atTime(lua.take, 190)
@@ -331,6 +343,16 @@ describe('claim.lua', () => {
     expect(String(epoch).slice(0, -6)).toBe(String(seconds))
   })
 
+  it('has an epoch for each of many, and a later one for whoever comes within the same microsecond', async () => {
+    const [seconds] = await client.time()
+    const source = atTime(lua.claim, Number(seconds), 5)
+    const claims = [A, B, C].map((claimId) => `${claimId} 5000`)
+    const many = await run(source, ['queue', ...claims], { resources: ['one', 'two', 'three'] })
+    const next = await run(source, ['queue', `${A} 5000`], { resources: ['four'] })
+    const epochs = [...many, ...next].map(([, epoch]) => BigInt(epoch as string))
+    for (let i = 1; i < epochs.length; i++) expect(epochs[i]).toBeGreaterThan(epochs[i - 1]!)
+  })
+
   it('grants no epoch that was not written down, not even out of memory', async () => {
     await claim(B, 'queue', { resources: ['mine'] })
     await client.del(fence)
@@ -375,6 +397,22 @@ describe('claim.lua', () => {
     // So has the lock: it holds at once, and the others of its process have to hear of it.
     await client.del(lock, queue, heard)
     expect(await claim(B, 'queue', { place: '1' })).toMatchObject([1, expect.any(String), 0, 1])
+  })
+
+  it('one that does not want to wait any longer leaves no trace in the queue', async () => {
+    await claim(A)
+    const [, place] = await claim(B)
+    expect((await claim(B, 'leave', { place: place as string })).slice(0, 3)).toEqual([2, 0, 0])
+    expect(await client.exists(queue)).toBe(0)
+  })
+
+  it('says of a holder what that one has told, and not what one before it has', async () => {
+    await claim(A)
+    // As an outsider's DEL would leave it.
+    await client.set(meta, `${C}\n["x",null]`)
+    expect((await claim(B))[6]).toBe('')
+    await client.set(meta, `${A}\n["x",null]`)
+    expect((await claim(B))[6]).toBe('["x",null]')
   })
 
   it('a free lock goes to the head that is alive, not to who asks', async () => {
@@ -512,6 +550,13 @@ describe('renew.lua', () => {
     expect(await release(A, { owner: 'the.giver' })).toEqual([0])
     expect(await client.pttl(lock)).toBeLessThanOrEqual(9_000)
     expect(await release(B)).toEqual([1])
+  })
+
+  it('keeps what is known of the holder for as long as the lock', async () => {
+    await claim(A, 'queue', { about: '["x",null]' })
+    expect((await run(lua.renew, [A, 60_000, '', '1', '']))[0]![0]).toBe(1)
+    expect(await client.pttl(lock)).toBeGreaterThan(50_000)
+    expect(await client.pttl(meta)).toBeGreaterThan(50_000)
   })
 
   it('of one that is gone lets the next in', async () => {

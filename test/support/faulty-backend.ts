@@ -9,7 +9,7 @@
  * A fault is for the next request of its kind, unless `times` says otherwise; faults for one kind apply in the order in which
  * they were made.
  */
-import type { Backend, BackendFactory, Claim, Scope, Traits, WakeUp } from '../../src/core/backend.js'
+import type { Backend, BackendFactory, Claim, RenewState, Scope, Traits, WakeUp } from '../../src/core/backend.js'
 import type { Clock } from '../../src/core/clock.js'
 import { BackendError } from '../../src/core/errors.js'
 
@@ -62,6 +62,8 @@ export class FaultyBackend {
   readonly requests: Request[] = []
   /** Those that came from the store, whether they were passed on or not. */
   readonly wakeUps: WakeUp[] = []
+  /** What it says keeps the store from being reached. */
+  trouble: Error | undefined
   readonly #inner: BackendFactory
   readonly #clock: Clock
   readonly #traits: Partial<Traits>
@@ -91,12 +93,22 @@ export class FaultyBackend {
       const fault = this.#take(method, scope.owner)
       return fault ? fault(request) : request()
     }
+    const trouble = () => this.trouble
     const faulty: Backend = {
       name: backend.name,
+      get trouble() {
+        return trouble()
+      },
       traits: { ...backend.traits, ...this.#traits },
       ready: () => send('ready', [], [], () => backend.ready()),
       claim: (claims, ifBusy) => send('claim', claims, [claims, ifBusy], () => backend.claim(claims, ifBusy)),
-      renew: (renewals) => send('renew', renewals.map(({ claim }) => claim), [renewals], () => backend.renew(renewals)),
+      renew: (renewals) => {
+        const counting = renewals.map((renewal) => renewal.counting)
+        // How many wait is said only to whoever has to know, as Redis does it.
+        const leaveOut = (state: RenewState, i: number) => (state.status === 'held' && !counting[i] ? { ...state, waiting: undefined } : state)
+        const request = async () => (await backend.renew(renewals)).map(leaveOut)
+        return send('renew', renewals.map(({ claim }) => claim), [renewals], request)
+      },
       release: (claims) => send('release', claims, [claims], () => backend.release(claims)),
       revoke: (resource, when) => send('revoke', [], [resource, when], () => backend.revoke(resource, when)),
       inspect: (prefix) => {

@@ -177,6 +177,15 @@ describe('while a request is on its way, what is asked', () => {
 
 const ids = (count: number, name = 'c') => Array.from({ length: count }, (_, i) => `${name}${i}`)
 
+it('however much is gathered, one timer looks whether the lane hangs', async () => {
+  const { claim, clock } = world()
+  for (const id of ids(5)) {
+    claim(id)
+    await settle()
+  }
+  expect(clock.pending()).toBe(1)
+})
+
 describe('one request', () => {
   it('has at most 128 claims; more are several', async () => {
     const { claim, sent } = world()
@@ -187,6 +196,13 @@ describe('one request', () => {
     for (const { answer } of sent) answer()
     await settle()
     for (const { state } of asked) expect(state).toBe('resolved')
+  })
+
+  it('of just as many is sent once', async () => {
+    const { claim, sent } = world()
+    for (let i = 0; i < 256; i++) claim(`c${i}`)
+    await settle()
+    expect(sent.map(({ kind, ids }) => [kind, ids.length])).toEqual([['queue', 128], ['queue', 128]])
   })
 
   it('has at most 128 releases, too, and those do not count as claims', async () => {

@@ -192,6 +192,14 @@ describe("what is known of a server's clock", () => {
     )
   })
 
+  it('is what it shows at most: the part of a millisecond that it did not tell counts, and no more than that and the drift', () => {
+    const server = new ServerClock()
+    // It may have been 50,000.999 then.
+    server.observe(1_000, 50_000)
+    expect(server.atMost(1_010)).toBeGreaterThanOrEqual(50_011)
+    expect(server.atMost(1_010)).toBeLessThanOrEqual(50_012)
+  })
+
   it('does not date what is past into the future: then the clock of the server was set', () => {
     const server = new ServerClock()
     server.observe(1_000, 50_000)

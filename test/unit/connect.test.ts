@@ -199,6 +199,12 @@ describe('a backend as target', () => {
   })
 })
 
+it('an option that there is not is refused, and those are named that there are', async () => {
+  const error = await failure(connect('memory:', { connectTimeout: 5 } as object))
+  expect(error).toBeInstanceOf(ConfigurationError)
+  expect(error.message).toMatch(/^There is no connect option "connectTimeout"\..* connectTimeoutMs\.$/)
+})
+
 describe('connectTimeoutMs', () => {
   it.each([0, -1, Number.NaN, null, 'soon'])('cannot be %s', async (connectTimeoutMs) => {
     const store = faulty()

@@ -1,7 +1,7 @@
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import * as holdfast from '../../src/index.js'
-import { manualWorld } from '../support/manual-world.js'
+import { manualWorld, watch } from '../support/manual-world.js'
 import { outage } from '../support/faulty-backend.js'
 
 const {
@@ -11,27 +11,29 @@ const {
   OwnershipLostError, SessionExpiredError,
 } = holdfast
 
-const TABLE: [holdfast.HoldfastError, string, number][] = [
-  [new ConfigurationError('m'), 'CONFIGURATION', 500],
-  [new ConnectorError('m'), 'CONNECTOR', 503],
-  [new InvalidKeyError('m'), 'INVALID_KEY', 400],
-  [new InvalidTtlError('m'), 'INVALID_TTL', 400],
-  [new ManagerClosedError(), 'MANAGER_CLOSED', 503],
-  [new BackendError('m', { transient: true }), 'BACKEND', 503],
-  [new LockNotAcquiredError('k', 'm'), 'LOCK_NOT_ACQUIRED', 409],
-  [new LockNotHeldError('k', 'm'), 'LOCK_NOT_HELD', 409],
-  [new LockAlreadyHeldError('k'), 'LOCK_ALREADY_HELD', 409],
-  [new OwnershipLostError('k', 'm'), 'OWNERSHIP_LOST', 409],
-  [new LockedError('k', 'm'), 'LOCKED', 409],
-  [new LockReleasedError('k', 'm'), 'LOCK_RELEASED', 409],
-  [new SessionExpiredError('m'), 'SESSION_EXPIRED', 409],
-  [new NotLeaderError('m'), 'NOT_LEADER', 409],
-  [new NoLeaderError('m'), 'NO_LEADER', 409],
-  [new ConflictError('m'), 'CONFLICT', 409],
+const TABLE: [make: () => holdfast.HoldfastError, code: string, status: number][] = [
+  [() => new ConfigurationError('m'), 'CONFIGURATION', 500],
+  [() => new ConnectorError('m'), 'CONNECTOR', 503],
+  [() => new InvalidKeyError('m'), 'INVALID_KEY', 400],
+  [() => new InvalidTtlError('m'), 'INVALID_TTL', 400],
+  [() => new ManagerClosedError(), 'MANAGER_CLOSED', 503],
+  [() => new BackendError('m', { transient: true }), 'BACKEND', 503],
+  [() => new LockNotAcquiredError('k', 'm'), 'LOCK_NOT_ACQUIRED', 409],
+  [() => new LockNotHeldError('k', 'm'), 'LOCK_NOT_HELD', 409],
+  [() => new LockAlreadyHeldError('k'), 'LOCK_ALREADY_HELD', 409],
+  [() => new OwnershipLostError('k', 'm'), 'OWNERSHIP_LOST', 409],
+  [() => new LockedError('k', 'm'), 'LOCKED', 409],
+  [() => new LockReleasedError('k', 'm'), 'LOCK_RELEASED', 409],
+  [() => new SessionExpiredError('m'), 'SESSION_EXPIRED', 409],
+  [() => new NotLeaderError('m'), 'NOT_LEADER', 409],
+  [() => new NoLeaderError('m'), 'NO_LEADER', 409],
+  [() => new ConflictError('m'), 'CONFLICT', 409],
 ]
 
 describe('the table of errors', () => {
-  it.each(TABLE.map(([error, code, status]) => [error.name, error, code, status] as const))('%s', (name, error, code, status) => {
+  it.each(TABLE.map(([make, code, status]) => [code, status, make] as const))('%s, %d', (code, status, make) => {
+    const error = make()
+    const { name } = error
     expect(error.code).toBe(code)
     expect(error.status).toBe(status)
     expect(error).toBeInstanceOf(HoldfastError)
@@ -45,14 +47,15 @@ describe('the table of errors', () => {
   it('has every error that the package exports, and no code twice', () => {
     const isError = (value: unknown) => typeof value === 'function' && value.prototype instanceof HoldfastError
     const exported = Object.values(holdfast).filter(isError)
-    expect(new Set(TABLE.map(([error]) => error.constructor))).toEqual(new Set(exported))
+    expect(new Set(TABLE.map(([make]) => make().constructor))).toEqual(new Set(exported))
     expect(new Set(TABLE.map(([, code]) => code)).size).toBe(TABLE.length)
   })
 
   it('has LockedError among those not acquired, and LockReleasedError among those not held, and nothing else related', () => {
     expect(new LockedError('k', 'm')).toBeInstanceOf(LockNotAcquiredError)
     expect(new LockReleasedError('k', 'm')).toBeInstanceOf(LockNotHeldError)
-    for (const [error] of TABLE) {
+    for (const [make] of TABLE) {
+      const error = make()
       expect(Object.getPrototypeOf(error.constructor), error.name).toBe(
         error instanceof LockedError ? LockNotAcquiredError : error instanceof LockReleasedError ? LockNotHeldError : HoldfastError,
       )
@@ -88,6 +91,17 @@ describe('what a backend throws', () => {
     const cause = new TypeError('undefined is not a function')
     store.fail('claim', cause)
     await expect(manager().lock('k')).rejects.toMatchObject({ code: 'BACKEND', cause, transient: false })
+  })
+
+  it('is told with what keeps the store from being reached, if that is known and it does not answer', async () => {
+    const { manager, store, clock } = manualWorld()
+    store.trouble = new Error('connect ECONNREFUSED 127.0.0.1:6379')
+    store.blackHole('claim')
+    const waiting = watch(manager().tryLock('k'))
+    await clock.advance(5_000)
+    expect(waiting.error).toBeInstanceOf(BackendError)
+    expect(waiting.error.message).toContain('ECONNREFUSED')
+    expect(waiting.error.cause).toBe(store.trouble)
   })
 
   it('concerns one claim only, if the store says so', async () => {

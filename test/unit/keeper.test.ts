@@ -341,6 +341,16 @@ describe('the store says', () => {
     expect(store.sent('renew')).toHaveLength(1)
   })
 
+  it('that an earlier lock was revoked, told late, leaves the one that is held now alone', async () => {
+    const { manager, store } = manualWorld()
+    const locks = manager()
+    await (await locks.lock('k')).release()
+    const [claimId] = store.sent('claim')[0]!.claimIds
+    const lock = await locks.lock('k')
+    store.wake(locks.owner, { kind: 'revoked', resource: 'k', claimId: claimId! })
+    lock.assertHeld()
+  })
+
   it('a revoked lock is let go by its holder, so that the next need not wait', async () => {
     const { manager, store, clock } = manualWorld()
     const [a, b] = [manager(), manager()]

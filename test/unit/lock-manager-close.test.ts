@@ -39,6 +39,21 @@ describe('close', () => {
     })
   })
 
+  it('aborts no signal of a lock whose release is on its way: the guarded work is over', async () => {
+    const { manager, store } = manualWorld()
+    const locks = manager()
+    const lock = await locks.lock('k')
+    const { signal } = lock
+    const reply = store.holdReply('release')
+    const released = watch(lock.release())
+    await settle()
+    const closing = locks.close()
+    reply.release()
+    await closing
+    expect(signal.aborted).toBe(false)
+    expect(released.value).toBe(true)
+  })
+
   it('releases everything that is held, and withdraws everything that waits', async () => {
     const { manager, clock } = manualWorld()
     const [a, b] = [manager(), manager()]

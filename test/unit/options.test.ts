@@ -202,10 +202,25 @@ describe('a manager', () => {
     }
   })
 
-  const badLoggers = [{}, { info: () => {} }, 'console', { info: 1, warn: 1, error: 1 }]
-  it.each(badLoggers)('refuses %j as a logger: it could not write', (logger) => {
+  const write = () => {}
+  const badLoggers = [
+    ['nothing', null],
+    ['an empty object', {}],
+    ['a name', 'console'],
+    ['one that has no functions', { info: 1, warn: 1, error: 1 }],
+    ['one without info', { warn: write, error: write }],
+    ['one without warn', { info: write, error: write }],
+    ['one without error', { info: write, warn: write }],
+  ] as const
+  it.each(badLoggers)('refuses %s as a logger: it could not write', (_, logger) => {
     // Otherwise the first lock ends the process: what a listener on a diagnostics channel throws is an uncaught exception.
     expect(make({ logger })).toThrow(ConfigurationError)
+  })
+
+  it('says what it was given, and whether that was a text', () => {
+    expect(make({ ttlMs: '5000' })).toThrow('not the string "5000".')
+    expect(make({ ttlMs: 0.5 })).toThrow('not 0.5.')
+    expect(make({ retryMs: null })).toThrow('not null.')
   })
 
   it('refuses an option that there is not, as a lock does', () => {

@@ -54,6 +54,18 @@ describe('inside a callback that holds the key', () => {
     expect(store.sent('release')).toHaveLength(1)
   })
 
+  it('a callback that is over is not told of what becomes of the lock later', async () => {
+    const { manager, clock } = manualWorld()
+    const locks = manager()
+    let innerSignal!: AbortSignal
+    await locks.withLock('k', { maxHoldMs: 100 }, async (outer) => {
+      await locks.withLock('k', reentrant, ({ signal }) => void (innerSignal = signal))
+      await clock.advance(100)
+      expect(outer.signal.aborted).toBe(true)
+    })
+    expect(innerSignal.aborted).toBe(false)
+  })
+
   it('the lock is kept until an inner callback that outlives the outer one is done', async () => {
     const { manager } = manualWorld()
     const [locks, other] = [manager(), manager()]

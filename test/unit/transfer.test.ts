@@ -259,12 +259,14 @@ describe('adopt', () => {
     expect(await theirs.release()).toBe(true)
   })
 
-  it('says that the lock was lost, if it was revoked on the way', async () => {
+  it('says that the lock was lost, if it was revoked on the way, and lets the next in', async () => {
     const { manager } = manualWorld()
     const [a, b] = [manager(), manager()]
     const transfer = (await a.lock('k')).transfer()
     await b.forceRelease('k')
     await expect(b.adopt(transfer)).rejects.toThrow(OwnershipLostError)
+    await settle()
+    expect(await b.tryLock('k')).not.toBeNull()
   })
 
   it('does not hand out a lock whose time was over when the answer came', async () => {
@@ -283,6 +285,8 @@ describe('adopt', () => {
     const transfer = (await a.lock('k', { ttlMs: 60_000 })).transfer()
     store.fail('renew', outage())
     await expect(b.adopt(transfer)).rejects.toThrow('The connection broke.')
+    store.answer('renew', [{ status: 'failed', error: outage('LOADING') }])
+    await expect(b.adopt(transfer)).rejects.toThrow('LOADING')
     const hung = store.hold('renew')
     const second = watch(b.adopt(transfer))
     await clock.advance(5_000)
@@ -326,6 +330,7 @@ describe('adopt', () => {
     ['the key', { key: 7 }],
     ['the token', { token: 'secret' }],
     ['the token', { token: undefined }],
+    ['the token', { token: `~${'a'.repeat(32)}.5.me` }],
     ['the turn', { turn: 0 }],
     ['the turn', { turn: 1_024 }],
     ['the turn', { turn: 1.5 }],
