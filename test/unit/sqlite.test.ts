@@ -299,6 +299,19 @@ describe('tidying', () => {
     expect(await epochOf(member)).toBeGreaterThan(last)
   })
 
+  it('is done when a process opens the file, since many end soon after', async () => {
+    const world = new SqliteWorld()
+    let now = 100_000
+    const first = world.open({ now: () => now })
+    const claim = claimOn('k')
+    await first.ask(claim)
+    await first.backend.release([claim])
+    await first.backend.close()
+    now += 70_000
+    await world.open({ now: () => now }).backend.ready()
+    await expect.poll(() => world.look().prepare('SELECT count(*) AS n FROM holdfast_locks').all()).toEqual([{ n: 0 }])
+  })
+
   it('is done by one process in half a minute', async () => {
     const world = new SqliteWorld()
     let now = 100_000

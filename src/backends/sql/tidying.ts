@@ -19,12 +19,13 @@ export class Tidying {
     this.#tidy = tidy
   }
 
-  /** Each process at a time of its own, so that they do not all come at once. */
+  /** At once, or programs that end soon would never do it; then each process at times of its own, so that they do not all come at once. */
   start(): void {
-    if (this.#isStopped) return
-    const delayMs = EVERY_MS * (0.75 + Math.random() / 2)
     // What fails now is tried next time, and whoever uses the store hears of it otherwise.
-    this.#timer = this.#clock.timer(delayMs, () => void this.#tidy().catch(() => {}).then(() => this.start()), 'background')
+    void this.#tidy().catch(() => {}).then(() => {
+      if (this.#isStopped) return
+      this.#timer = this.#clock.timer(EVERY_MS * (0.75 + Math.random() / 2), () => this.start(), 'background')
+    })
   }
 
   stop(): void {
