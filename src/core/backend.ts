@@ -61,6 +61,7 @@ export interface Holder {
   readonly metadata?: string
 }
 
+/** Holds are their own renewals: what it says may be another thing by the time of the answer. */
 export interface Renewal {
   readonly claim: Claim
   /** What should be left from now on. It never shortens, unless `exact`. */

@@ -136,11 +136,13 @@ export class Steps {
     const keep = (all: readonly Renewal[]) => orApart(all, (some) => this.#keep(slot, some), mayBeForOne)
     const inFull = (all: readonly Renewal[]) => orApart(all, (some) => this.#renewInFull(slot, some), isForGood)
     if (renewals.every(isPlain)) return keep(renewals)
-    const plain = renewals.filter(isPlain)
+    // Once: by the time of the answer a hold may have been passed on, and not be plain any more.
+    const arePlain = renewals.map(isPlain)
+    const plain = renewals.filter((_, i) => arePlain[i])
     if (plain.length === 0) return inFull(renewals)
-    const others = renewals.filter((renewal) => !isPlain(renewal))
+    const others = renewals.filter((_, i) => !arePlain[i])
     const [kept, rest] = (await Promise.all([keep(plain), inFull(others)])).map((states) => states.values())
-    return renewals.map((renewal) => (isPlain(renewal) ? kept : rest)!.next().value!)
+    return arePlain.map((isPlain) => (isPlain ? kept : rest)!.next().value!)
   }
 
   /** Most are about nothing but the lock's own key. */

@@ -30,6 +30,25 @@ export function lists({ theme, test }: Suite): void {
       assert.deepEqual(await a.inspect(), [])
     })
 
+    test('answers each renewal in its place, whatever becomes of it meanwhile', async (world) => {
+      const { backend } = await world.open()
+      const [held, lost] = [world.claim('key-0'), world.claim('key-1')]
+      await backend.claim([held], 'queue')
+      let isPassedOn = false
+      const renewals = [held, lost].map((claim, i) => ({
+        claim,
+        ttlMs: LONG_MS,
+        exact: false,
+        // As of a hold, which is passed on while its renewal is on its way.
+        get counting() {
+          return isPassedOn === (i === 0)
+        },
+      }))
+      const renewed = backend.renew(renewals)
+      isPassedOn = true
+      assert.deepEqual(statuses(await renewed), ['held', 'lost'])
+    })
+
     test('takes 128 at once', async (world) => {
       const { backend } = await world.open()
       const claims = Array.from({ length: 128 }, (_, i) => world.claim(`key-${i}`))
