@@ -52,12 +52,15 @@ async function stoppedWriter(): Promise<ChildProcess> {
   return writer
 }
 
+/** `HOLDFAST_ROUNDS=1000` for about a minute of it. */
+const ROUNDS = Number(process.env['HOLDFAST_ROUNDS'] ?? 20)
+
 describe('8 processes that contend', () => {
   it('for one key are served in order, with growing fences, and no call takes long', async () => {
     const workers = await spawnMany(8, { library: MEASURED })
-    await Promise.all(workers.map((worker) => worker.call('convoy', 'k', 3, 20, 0, { fairness: 'strict' })))
+    await Promise.all(workers.map((worker) => worker.call('convoy', 'k', 3, ROUNDS, 0, { fairness: 'strict' })))
     const holds = workers.flatMap((worker) => worker.holds())
-    expect(holds).toHaveLength(8 * 3 * 20)
+    expect(holds).toHaveLength(8 * 3 * ROUNDS)
     expect(overlaps(holds)).toEqual([])
     expect(inversions(holds, { toleranceMs: 500 })).toEqual({ fence: [], fifo: [] })
     for (const worker of workers) {
