@@ -1,5 +1,5 @@
 /**
- * `npm run bench`: measures holdfast beside its peers, on a server of its own. What it takes to get there is told on
+ * `npm run bench`: measures holdfast beside its peers, on a server and files of its own. What it takes to get there is told on
  * stderr, results on stdout.
  */
 import { join, resolve } from 'node:path'
@@ -18,7 +18,7 @@ const HELP = `npm run bench -- [options]
   --contenders <names> only these, by name or its beginning, with commas: --contenders holdfast,ioredis
   --rounds <n>         how often each is measured
   --json <file>        where the results go; default: bench/results/latest.json
-  --docs               writes docs/bench.md and its charts
+  --docs               writes docs/bench.md and docs/bench-sqlite.md with their charts: what was measured of them
   --smoke              hardly measures anything: whether it works at all
   --list               the workloads and contenders
 `
@@ -32,15 +32,16 @@ await main(async () => {
     // In a smoke run the tests have it built, and must not have it built under their feet.
     await build(console.error)
   }
-  await ensureServers()
   // Not before they are installed.
   const { PACES, workloadsAt } = await import('./workloads.mjs')
   const { select } = await import('./lib/select.mjs')
   const { bench } = await import('./lib/bench.mjs')
+  const { storesOf } = await import('./lib/stores.mjs')
   const pace = PACES[options.pace]
   const workloads = select(workloadsAt(pace), options)
   if (workloads.length === 0) usage('Nothing is selected. --list shows what there is.')
   if (options.list) return list(workloads)
+  if (storesOf(workloads).includes('redis')) await ensureServers()
   await withTestDir((folder) => bench(folder, workloads, { rounds: pace.rounds, ...options }))
 })
 

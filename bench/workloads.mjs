@@ -22,13 +22,16 @@ const CAP_MS = 60_000
 const DRAIN_MS = 20_000
 const THINK_MS = 4
 
-const idsOf = (wanted) => CONTENDERS.filter(wanted).map(({ id }) => id)
+const idsOf = (wanted, on = 'redis') => CONTENDERS.filter((each) => each.store === on && wanted(each)).map(({ id }) => id)
 const ALONE = idsOf(({ role, tuned }) => role !== 'local' && !tuned)
 const isTunedFor = (purpose, tuned) => tuned === undefined || tuned === purpose
 const SENDING = idsOf(({ role, tuned }) => role !== 'local' && role !== 'limit' && isTunedFor('sending', tuned))
 const WAITING = idsOf(({ role, tuned }) => (role === 'ours' || role === 'peer') && isTunedFor('waiting', tuned))
 const LOCAL = [...WAITING, ...idsOf(({ role }) => role === 'local')]
 const RENEWING = idsOf(({ renews }) => renews)
+const FILE_ALONE = idsOf(({ tuned }) => !tuned, 'sqlite')
+const FILE_WRITING = idsOf(({ role, tuned }) => role !== 'peer' && isTunedFor('sending', tuned), 'sqlite')
+const FILE_WAITING = idsOf(({ role, tuned }) => (role === 'ours' || role === 'peer') && isTunedFor('waiting', tuned), 'sqlite')
 
 const WAITS = ['waitP50Ms', 'waitP99Ms', 'waitMaxMs']
 const REQUESTS = ['requestsPerOp', 'scriptsPerOp', 'commandsPerOp']
@@ -49,8 +52,11 @@ export function workloadsAt(pace) {
     hotKey(pace),
     held(pace),
     growKeys(pace),
-    growWaiters(pace)
-  ].map((workload) => ({ processes: 1, paces: [], ...workload }))
+    growWaiters(pace),
+    sqliteAlone(pace),
+    sqliteProcesses(pace),
+    sqliteHandOver(pace)
+  ].map((workload) => ({ store: 'redis', processes: 1, paces: [], ...workload }))
 }
 
 function loop({ warmUpMs, loopMs }, { workers = 1, shared = false, thinkMs = 0 }) {
@@ -153,6 +159,39 @@ function growWaiters({ growTo, loopMs }) {
     chart: `drainPerSAt${growTo}`,
     says: 'So many waiters of one process come for one key that is held; then it is let go of, and each has it and ' +
       'lets go at once. How many get through in a second, against the 64 of a hot key in the same process.'
+  }
+}
+
+function onFile(pace, processes) {
+  return {
+    ...uncontended(pace, {}), store: 'sqlite', processes, reference: 'libsql', paces: ['smoke'],
+    columns: ['cycleP50Ms', ...WAITS, ...(processes > 1 ? ['jain'] : []), ...COSTS]
+  }
+}
+
+function sqliteAlone(pace) {
+  return {
+    ...onFile(pace, 1), id: 'sqlite-alone', title: 'SQLite alone', contenders: FILE_ALONE,
+    says: 'One worker locks and unlocks, one key after the other, and nobody else uses the file: two transactions.'
+  }
+}
+
+function sqliteProcesses(pace) {
+  return {
+    ...onFile(pace, 8), id: 'sqlite-8', title: 'SQLite, 8 processes', contenders: FILE_WRITING,
+    says: '8 processes with one worker each lock and unlock keys of their own in one file, without a pause. One can write at a time. ' +
+      'Jain is about the processes: who does not wait for his turn can be fast while others get nothing.'
+  }
+}
+
+function sqliteHandOver({ warmUpMs, convoyMs }) {
+  return {
+    id: 'sqlite-hand-over', title: 'SQLite hand-over', store: 'sqlite', processes: 2, paces: ['smoke'],
+    contenders: FILE_WAITING, primary: 'handOverP50Ms', reference: 'holdfast strict on libsql',
+    jobName: 'hand-over', params: { warmUpMs, durationMs: convoyMs, ttlMs: TTL_MS, workMs: 1 },
+    columns: ['handOverP99Ms', 'handOverMaxMs', 'handOffsPerS', 'jain', 'clientCpuUsPerOp', 'failures'],
+    says: '2 processes want one key all the time and work for 1 ms with it. A hand-over lasts from the call that lets go in the one ' +
+      'to the moment when the other has it; if the one takes it again in between, from its first such call.'
   }
 }
 

@@ -11,6 +11,7 @@
  *
  *   role     'raw': what the client alone can do · 'limit': what it can do with our scripts · 'local': no store at all · 'peer' ·
  *            'ours'
+ *   store    where it keeps its locks, 'redis' or 'sqlite': who needs no more than files is measured beside SQLite
  *   direct   the commands that it sends besides scripts: that is how requests are told from what scripts call
  *   tuned    the same library, set up in its own favour for 'sending' many requests at once, for 'waiting' or for 'renewing'; where
  *            another matters, it would make no difference or a bad one, so there it does not take part
@@ -32,6 +33,10 @@ const SESAMECARE = { role: 'peer', file: 'sesamecare-redlock', quick: false }
 const UNIVERSAL = { role: 'peer', file: 'redlock-universal', direct: ['set', 'ping'] }
 const SEMAPHORE = { role: 'peer', file: 'redis-semaphore', direct: ['set'] }
 const VERROU = { role: 'peer', file: 'verrou', direct: ['set'] }
+
+const ON_LIBSQL = { role: 'ours', store: 'sqlite', file: 'holdfast-sqlite' }
+const LIBSQL = { role: 'raw', store: 'sqlite', file: 'libsql' }
+const LOCKFILE = { role: 'peer', store: 'sqlite', file: 'proper-lockfile' }
 
 const LEAN = { performance: 'lean' }
 const ALL = [
@@ -73,7 +78,22 @@ const ALL = [
   { id: 'verrou pipelined', ...VERROU, quick: false, ...sending() },
   { id: 'verrou tuned', ...VERROU, quick: false, ...waiting({ verrou: { retry: { delay: POLL_MS } } }) },
 
-  { id: 'async-mutex', role: 'local', file: 'async-mutex' }
+  { id: 'async-mutex', role: 'local', file: 'async-mutex' },
+
+  { id: 'holdfast on libsql', ...ON_LIBSQL },
+  { id: 'holdfast strict on libsql', ...ON_LIBSQL, ...waiting({ lock: { fairness: 'strict' } }) },
+
+  { id: 'libsql', ...LIBSQL },
+  // Tries again by itself, rather than SQLite for it: matters only where several write.
+  { id: 'libsql trying again', ...LIBSQL, tuned: 'sending', settings: { busyTimeoutMs: 0 } },
+  { id: 'our statements on libsql', role: 'limit', store: 'sqlite', file: 'statements' },
+
+  // By default it would not wait at all.
+  { id: 'proper-lockfile', ...LOCKFILE, settings: { retries: { forever: true } } },
+  {
+    id: 'proper-lockfile tuned', ...LOCKFILE,
+    ...waiting({ retries: { forever: true, minTimeout: POLL_MS, maxTimeout: POLL_MS } })
+  }
 ]
 
 function sending(settings) {
@@ -84,7 +104,7 @@ function waiting(settings) {
   return { tuned: 'waiting', settings }
 }
 
-const DEFAULTS = { settings: {}, direct: [], tuned: undefined, renews: false, quick: true }
+const DEFAULTS = { store: 'redis', settings: {}, direct: [], tuned: undefined, renews: false, quick: true }
 export const CONTENDERS = ALL.map((contender) => ({ ...DEFAULTS, ...contender }))
 
 export function contenderOf(id) {

@@ -161,7 +161,8 @@ export async function conduct(crew, { warmUpMs, durationMs, shared }, { watch })
   return {
     operations,
     opsPerS: (1000 * operations) / durationMs,
-    ...(shared && { handOffsPerS: (1000 * changes(results)) / durationMs, jain: jain(shares) }),
+    ...(shared && { handOffsPerS: (1000 * changes(results)) / durationMs }),
+    jain: jain(shares),
     ...waits.percentiles(),
     cycleP50Ms: cycles.percentile(0.5),
     scriptsPerOp: perOp(server.scripts),

@@ -1,4 +1,4 @@
-/** A whole run, from the server to the files. */
+/** A whole run, from the stores to what is written. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -10,19 +10,20 @@ import { write } from './metrics.mjs'
 import { checkMusts, mustTable } from './musts.mjs'
 import { Progress } from './progress.mjs'
 import { workloadTable } from './report.mjs'
-import { withRedis } from './server.mjs'
+import { storesOf, withStores } from './stores.mjs'
 import { othersCpu, summarise } from './summary.mjs'
 import { installedVersions } from './versions.mjs'
 
 const TOO_BUSY = 0.1
 
 export async function bench(folder, workloads, { rounds, json, docs }) {
-  const results = await withRedis(folder, async (server) => ({
+  const names = storesOf(workloads)
+  const results = await withStores(folder, names, async (stores) => ({
     takenAt: new Date().toISOString(),
     rounds,
     machine: { cpu: cpus()[0]?.model, cores: cpus().length, memoryGb: Math.round(totalmem() / 2 ** 30) },
-    versions: { node: process.version, server: await server.version(), ...installedVersions() },
-    workloads: await measureAll(server, workloads, rounds)
+    versions: { node: process.version, stores: await storeVersions(stores, names), ...installedVersions() },
+    workloads: await measureAll(stores, workloads, rounds)
   }))
   results.musts = checkMusts(results.workloads)
   results.othersCpu = othersCpu(results.workloads)
@@ -33,9 +34,14 @@ export async function bench(folder, workloads, { rounds, json, docs }) {
   writeFileSync(json, `${JSON.stringify(results, null, 1)}\n`)
   console.error(`written: ${json}`)
   if (docs) {
-    writeDocs(join(root, 'docs'), results)
-    console.error('written: docs/bench.md, docs/bench/')
+    const written = writeDocs(join(root, 'docs'), results)
+    console.error(`written: ${written.map((file) => `docs/${file}`).join(', ')}`)
   }
+}
+
+async function storeVersions(stores, names) {
+  const found = await Promise.all(names.map(async (name) => [name, await stores[name].version()]))
+  return Object.fromEntries(found)
 }
 
 function percent({ median, min, max }) {
@@ -43,12 +49,12 @@ function percent({ median, min, max }) {
   return `${typical} % (${least}–${most} %)`
 }
 
-async function measureAll(server, workloads, rounds) {
+async function measureAll(stores, workloads, rounds) {
   const progress = new Progress(workloads.reduce((sum, { contenders }) => sum + contenders.length * rounds, 0))
   const summaries = []
   for (const workload of workloads) {
     const measured = []
-    for (let round = 0; round < rounds; round++) measured.push(await measureRound(server, workload, round, progress))
+    for (let round = 0; round < rounds; round++) measured.push(await measureRound(stores[workload.store], workload, round, progress))
     progress.end()
     const summary = summarise(workload, measured)
     summaries.push(summary)

@@ -13,8 +13,8 @@ let measurements = 0
 export async function measure(server, { jobName, processes, params }, contender) {
   const { conduct } = await import(`../jobs/${jobName}.mjs`)
   const { direct } = contenderOf(contender)
-  const task = { contender, jobName, url: server.url, prefix: `bench-${process.pid}-${++measurements}` }
   await server.empty()
+  const task = { contender, jobName, url: server.url, prefix: `bench-${process.pid}-${++measurements}` }
   const crew = new Crew(processes)
   try {
     await crew.ask('open', OPEN_MS, (processIndex) => ({ ...task, params: { ...params, processIndex } }))

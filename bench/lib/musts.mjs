@@ -6,6 +6,10 @@ import { table } from './table.mjs'
 
 const RAW = 'ioredis'
 const OURS = 'holdfast'
+/** On files. */
+const RAW_FILE = 'libsql'
+const OURS_FILE = 'holdfast on libsql'
+const OURS_STRICT = 'holdfast strict on libsql'
 
 /** Each tells what was measured, and whether it is enough. */
 const MUSTS = [
@@ -51,8 +55,27 @@ const MUSTS = [
   must('grow-waiters', `at most ${bytes(1024)} of heap per waiter`, (waiters) => {
     const heap = waiters.of(OURS, 'heapPerWaiterBytes')
     return { met: heap <= 1024, measured: bytes(heap ?? NaN) }
-  })
+  }),
+  must('sqlite-alone', `at least 0.75 of ${RAW_FILE}`, (alone) => {
+    // As above. Of operations per second it is said in the table.
+    const share = alone.ratio(RAW_FILE, OURS_FILE, 'cycleP50Ms')
+    return { met: share >= 0.75, measured: short(share) }
+  }),
+  must('sqlite-8', `at least 10,000/s, or what the file gives to ${RAW_FILE}`, (writers) => {
+    const [best] = writers.raw.sort((a, b) => writers.of(b) - writers.of(a))
+    const [perS, share] = [writers.of(OURS_FILE), writers.ratio(OURS_FILE, best)]
+    return { met: perS >= 10_000 || share >= 1, measured: `${count(perS)}/s, ${short(share)} × ${best}` }
+  }),
+  handOver('p50', 'handOverP50Ms', 1),
+  handOver('p99', 'handOverP99Ms', 10)
 ]
+
+function handOver(name, metric, mostMs) {
+  return must('sqlite-hand-over', `strict: ${name} at most ${time(mostMs)}`, (workload) => {
+    const ms = workload.of(OURS_STRICT, metric)
+    return { met: ms <= mostMs, measured: time(ms ?? NaN) }
+  })
+}
 
 function atLeastRaw(id, factor) {
   return must(id, `at least ${factor} × ${RAW}`, (workload) => {
@@ -92,22 +115,24 @@ export function checkMusts(summaries) {
   return MUSTS.flatMap(({ id, text, check }) => {
     const summary = summaries.find((each) => each.id === id)
     if (!summary) return []
-    const row = { workload: summary.title, must: text, ...check(reader(summary)) }
+    const row = { store: summary.store, workload: summary.title, must: text, ...check(reader(summary)) }
     if (!/NaN|undefined/.test(String(row.measured))) return [row]
     // Either we could not do it, or somebody to compare with was not there.
-    const { trouble } = summary.contenders[OURS] ?? {}
+    const { trouble } = summary.contenders[summary.store === 'redis' ? OURS : OURS_FILE] ?? {}
     return trouble ? [{ ...row, measured: trouble, met: false }] : []
   })
 }
 
 function reader(summary) {
   const { contenders, primary, params } = summary
+  const ofRole = (role) => Object.keys(contenders).filter((id) => contenderOf(id).role === role && contenders[id].metrics[primary])
   return {
     of: (id, metric = primary) => contenders[id]?.metrics[metric]?.median,
     ratio: (id, other, metric = primary) => ratioBetween(summary, id, other, metric) ?? NaN,
     sizes: [params.sizes?.[0], params.sizes?.at(-1)].map((size) => size?.toLocaleString('en')).join(' to '),
     troubleOf: (id) => contenders[id]?.trouble,
-    peers: Object.keys(contenders).filter((id) => contenderOf(id).role === 'peer' && contenders[id].metrics[primary])
+    peers: ofRole('peer'),
+    raw: ofRole('raw')
   }
 }
 

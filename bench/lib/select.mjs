@@ -1,7 +1,7 @@
 import { contenderOf } from '../contenders/index.mjs'
 
 /** They need nothing but what the repository itself has installed. */
-const SMOKE = ['holdfast', 'ioredis']
+const SMOKE = ['holdfast', 'ioredis', 'holdfast on libsql', 'holdfast strict on libsql', 'libsql']
 
 /** What takes part: by the pace, unless it is named. */
 export function select(workloads, { pace, only, contenders }) {

@@ -17,8 +17,8 @@ export function summarise(workload, rounds) {
       overlaps: sum(measured.map((metrics) => metrics.overlaps ?? 0))
     }
   }
-  const { id, title, says, primary, chart, reference, columns, processes, params } = workload
-  return { id, title, says, primary, chart, reference, columns, processes, params, contenders, rounds }
+  const { id, store, title, says, primary, chart, reference, columns, processes, params } = workload
+  return { id, store, title, says, primary, chart, reference, columns, processes, params, contenders, rounds }
 }
 
 function metricsOf(measured) {

@@ -43,9 +43,10 @@ describe('a smoke run of the benchmark', () => {
     const { workloads } = JSON.parse(readFileSync(json, 'utf8')) as { workloads: Workload[] }
     expect(workloads.map(({ id }) => id)).toEqual([
       'alone', 'flight-64', 'convoy-4x4', 'hot-local', 'hot-4x4', 'held', 'grow-keys', 'grow-waiters',
+      'sqlite-alone', 'sqlite-8', 'sqlite-hand-over',
     ])
     for (const { id, primary, contenders } of workloads) {
-      expect(contenders, id).toHaveProperty('holdfast')
+      expect(contenders, id).toHaveProperty(id.startsWith('sqlite') ? 'holdfast on libsql' : 'holdfast')
       for (const [name, { metrics, trouble, overlaps }] of Object.entries(contenders)) {
         expect(trouble, `${name} at ${id}`).toBeUndefined()
         expect(metrics[primary]?.median, `${name} at ${id}`).toBeTypeOf('number')
