@@ -2,12 +2,13 @@
 import Database from 'libsql'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { Connection } from '../../src/backends/sql/sqlite/connection.js'
 import { opener, type SqliteDatabase } from '../../src/backends/sql/sqlite/client.js'
+import { sqliteError } from '../../src/backends/sql/sqlite/errors.js'
 import { sqliteBackend } from '../../src/backends/sql/sqlite/index.js'
 import { thisMachine } from '../../src/backends/sql/sqlite/machine.js'
 import { Steps } from '../../src/backends/sql/sqlite/steps.js'
@@ -46,7 +47,107 @@ describe('a boot', () => {
   })
 })
 
+describe('another boot, while this one goes on', () => {
+  it('is another machine, or a container that calls it otherwise: what was held is lost, and nothing more is done here', async () => {
+    const world = new SqliteWorld()
+    let now = 1_000
+    const here = world.open({ boot: 'one', now: () => now })
+    const [held, waiting] = [claimOn('k'), claimOn('k')]
+    await here.ask(held)
+    await here.ask(waiting)
+    const there = world.open({ boot: 'two', now: () => now })
+    expect((await there.ask(claimOn('k'))).status).toBe('held')
+    now += 1_001
+    const renewal = { claim: held, ttlMs: 60_000, exact: false }
+    expect(await here.backend.renew([renewal])).toEqual([{ status: 'lost' }])
+    expect(await here.backend.renew([renewal, renewal])).toEqual([{ status: 'lost' }, { status: 'lost' }])
+    for (const call of [() => here.ask(waiting), () => here.backend.release([held]), () => here.backend.ready()]) {
+      await expect(call()).rejects.toThrow(/in use by another machine/)
+    }
+    // It was not taken back.
+    now += 1_001
+    expect((await there.ask(claimOn('k'), 'leave')).status).toBe('refused')
+  })
+})
+
+describe('the event loop has its turn', () => {
+  /** How often, while something is done. */
+  async function turnsDuring(task: () => Promise<unknown>): Promise<number> {
+    let turns = 0
+    let isOver = false
+    const count = () => {
+      turns++
+      if (!isOver) setImmediate(count)
+    }
+    setImmediate(count)
+    await task()
+    isOver = true
+    return turns
+  }
+
+  it('between the pages of what is inspected, and between the parts of a long list', async () => {
+    const world = new SqliteWorld()
+    const member = world.open()
+    const claims = Array.from({ length: 1_000 }, (_, i) => claimOn(`k${i}`))
+    expect(await turnsDuring(() => member.backend.claim(claims, 'queue'))).toBeGreaterThanOrEqual(7)
+    const renewals = claims.map((claim) => ({ claim, ttlMs: 60_000, exact: false }))
+    expect(await turnsDuring(() => member.backend.renew(renewals))).toBeGreaterThanOrEqual(7)
+    let seen = 0
+    const turns = await turnsDuring(async () => {
+      for await (const { holders } of member.backend.inspect('')) seen += holders.length
+    })
+    expect(seen).toBe(1_000)
+    expect(turns).toBeGreaterThanOrEqual(5)
+  })
+})
+
+describe('what SQLite says', () => {
+  it.each([
+    [{ errcode: 15 }, true],
+    [{ code: 'SQLITE_PROTOCOL' }, true],
+    [{ code: 'SQLITE_BUSY_SNAPSHOT' }, true],
+    [{ errcode: 10 | (8 << 8) }, true],
+    [{ code: 'SQLITE_CORRUPT_VTAB' }, false],
+    [{ errcode: 8 }, false],
+  ])('%o may be over in a moment: %s', (error, transient) => {
+    expect(sqliteError(error, 'locks.db')).toMatchObject({ code: 'BACKEND', transient })
+  })
+})
+
 describe('the file', () => {
+  it('that is replaced while it is being opened is noticed, too', async () => {
+    const world = new SqliteWorld()
+    writeFileSync(world.file, '')
+    let opened = 0
+    const member = world.open({}, (path) => {
+      const database = opener(Database)(path)
+      if (opened++ > 0) return database
+      // With a log of its own, so that this is about the file only.
+      database.exec('PRAGMA journal_mode = WAL; CREATE TABLE mine (n)')
+      writeFileSync(`${path}-new`, '')
+      renameSync(`${path}-new`, path)
+      for (const end of ['-wal', '-shm']) rmSync(path + end)
+      return database
+    })
+    expect((await member.ask(claimOn('k'))).status).toBe('held')
+    expect((await world.open().ask(claimOn('k'), 'leave')).status).toBe('refused')
+    expect(opened).toBe(2)
+  })
+
+  it('has its bells in one place, whichever way it is reached', async () => {
+    const world = new SqliteWorld()
+    const link = join(world.folder, 'link.db')
+    writeFileSync(world.file, '')
+    symlinkSync(world.file, link)
+    const [direct, linked] = [createLocks(sqliteBackend(world.file)), createLocks(sqliteBackend(link))]
+    await direct.ready()
+    await linked.ready()
+    expect(readdirSync(`${world.file}-bells`)).toHaveLength(2)
+    expect(existsSync(`${link}-bells`)).toBe(false)
+    await linked.close()
+    await direct.close()
+  })
+
   it('of a newer version is refused', async () => {
     const world = new SqliteWorld()
     await epochOf(world.open())
@@ -130,6 +231,57 @@ describe('the file', () => {
     expect(await member.ask(next)).toMatchObject({ status: 'queued', place: String(2n ** 53n + 2n) })
     await member.backend.release([held])
     expect(await member.ask(next)).toMatchObject({ status: 'held', epoch: 2n ** 53n + 3n })
+  })
+})
+
+describe('a transaction', () => {
+  /** A client whose COMMIT fails as often as it is told. */
+  function failing(code: string) {
+    const faults = { left: 0, transactions: 0 }
+    const open = (file: string): SqliteDatabase => {
+      const database = opener(Database)(file)
+      const prepare = (text: string) => {
+        const statement = database.prepare(text)
+        if (text !== 'COMMIT') return statement
+        const run = () => {
+          faults.transactions++
+          if (faults.left-- > 0) throw Object.assign(new Error('made up'), { code })
+          return statement.run()
+        }
+        return { run, all: () => statement.all() }
+      }
+      return { prepare, exec: (text) => database.exec(text), close: () => database.close() }
+    }
+    return { faults, open }
+  }
+
+  it.each(['SQLITE_BUSY', 'SQLITE_BUSY_SNAPSHOT'])('that cannot be committed (%s) leaves nothing, and is done again', async (code) => {
+    const world = new SqliteWorld()
+    const { faults, open } = failing(code)
+    const member = world.open({}, open)
+    const other = world.open()
+    await member.ask(claimOn('k'))
+    faults.left = 3
+    const waiting = claimOn('k')
+    expect(await member.ask(waiting)).toMatchObject({ status: 'queued', ahead: 0, waiting: 0 })
+    expect(faults.transactions).toBe(4)
+    expect((await other.ask(claimOn('other'))).status).toBe('held')
+  })
+
+  it.each(['SQLITE_FULL', 'SQLITE_IOERR_WRITE', 'SQLITE_CORRUPT'])('that fails for good (%s) leaves nothing, and nobody is told of it', async (code) => {
+    const world = new SqliteWorld()
+    const { faults, open } = failing(code)
+    const member = world.open({}, open)
+    const other = world.open()
+    const [held, waiting] = [claimOn('k'), claimOn('k')]
+    await member.ask(held)
+    await other.ask(waiting)
+    faults.left = 1
+    await expect(member.backend.release([held])).rejects.toMatchObject({ code: 'BACKEND' })
+    expect((await other.ask(waiting)).status).toBe('queued')
+    expect(other.wakeUps).not.toContainEqual(expect.objectContaining({ kind: 'granted' }))
+    expect(await member.backend.release([held])).toEqual([{ status: 'released' }])
+    expect((await other.ask(waiting)).status).toBe('held')
   })
 })
 
@@ -243,6 +395,36 @@ describe('a waiter', () => {
     expect((await left())[1]).toBeGreaterThan(50_000)
   })
 
+  it('of a thread, which may have ended in a process that runs, gets the lock for a moment only, until it asks', async () => {
+    const world = new SqliteWorld()
+    const [holder, thread, looker] = [world.open(), world.open({ isThread: true }), world.open()]
+    const held = claimOn('k')
+    await holder.ask(held)
+    const waiting = claimOn('k')
+    await thread.ask(waiting)
+    await holder.backend.release([held])
+    const state = await looker.ask(claimOn('k'), 'leave')
+    expect(state.status === 'refused' && state.holder).toMatchObject({ owner: thread.owner })
+    expect(state.status === 'refused' && state.holder!.expiresInMs).toBeLessThanOrEqual(1_000)
+    expect((await thread.ask(waiting)).status).toBe('held')
+  })
+
+  it('is looked for once in a step, though its process had many', async () => {
+    const world = new SqliteWorld()
+    let asked = 0
+    const stateOf = () => {
+      asked++
+      return 'gone' as const
+    }
+    const [holder, dead] = [world.open({ stateOf }), world.open()]
+    const held = claimOn('k')
+    await holder.ask(held)
+    for (let i = 0; i < 50; i++) await dead.ask(claimOn('k'))
+    await holder.backend.release([held])
+    expect(asked).toBe(1)
+    expect((await holder.ask(claimOn('k'), 'leave')).status).toBe('held')
+  })
+
   it('that was passed over comes back with all that its process had waiting there', async () => {
     const world = new SqliteWorld()
     let now = 1_000
@@ -330,8 +512,12 @@ describe('tidying', () => {
     await tidier(world, () => now).run()
     expect(rows()).toBe(703)
     now += 40_000
+    let turns = 0
+    const counting = setInterval(() => turns++, 0)
+    onTestFinished(() => clearInterval(counting))
     await tidier(world, () => now).run()
     expect(rows()).toBe(1)
+    expect(turns).toBeGreaterThan(0)
     expect(await epochOf(member)).toBeGreaterThan(last)
   })
 

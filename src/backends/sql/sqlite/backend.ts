@@ -1,10 +1,10 @@
 /** SQLite, as the core sees it: each list is a step, and each step a transaction in its turn. */
-import { statSync } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { realpathSync, statSync } from 'node:fs'
+import { setImmediate as breathe, setTimeout as sleep } from 'node:timers/promises'
 import type {
   Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits,
 } from '../../../core/backend.js'
-import { BackendError, ConnectorError, HoldfastError } from '../../../core/errors.js'
+import { BackendError, ConfigurationError, ConnectorError, HoldfastError } from '../../../core/errors.js'
 import { HEARTBEAT_MS } from '../liveness.js'
 import { Tidying } from '../tidying.js'
 import type { OpenDatabase } from './client.js'
@@ -19,7 +19,7 @@ import { WakeUps } from './wake-ups.js'
 
 /** A transaction of so many takes a few milliseconds, in which nobody else can write and this process does nothing else. */
 const MOST_AT_ONCE = 128
-/** How often to look whether the file is still the one that others see. */
+/** How often to look whether the file is still the one that others see, and of our boot. */
 const LOOK_EVERY_MS = 1_000
 /** Whoever opens the file while others make it waits for them. */
 const MOST_OPENING_PAUSE_MS = 10
@@ -50,6 +50,8 @@ export class SqliteBackend implements Backend {
   #opened: Opened | undefined
   #lookedAt = -Infinity
   #trouble: Error | undefined
+  /** Why it cannot be used any more. */
+  #isOver: ConfigurationError | undefined
   #isClosed = false
 
   constructor(file: () => Promise<SqliteFile>, scope: Scope, machine: Machine) {
@@ -76,7 +78,11 @@ export class SqliteBackend implements Backend {
   }
 
   renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
-    return this.#each(renewals, (steps, some) => steps.renew(some))
+    return this.#each(renewals, (steps, some) => steps.renew(some)).catch((error: unknown) => {
+      // Whoever took the file over has ended them.
+      if (error === this.#isOver) return renewals.map(() => ({ status: 'lost' }) as const)
+      throw error
+    })
   }
 
   release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
@@ -93,6 +99,8 @@ export class SqliteBackend implements Backend {
       const page = await this.#step((steps) => steps.inspect(prefix, from))
       yield* page.resources
       after = page.last
+      // What was free was answered at once: without this, nothing else would be done until the last page.
+      if (after) await breathe()
     }
   }
 
@@ -123,6 +131,7 @@ export class SqliteBackend implements Backend {
   async #parts<Item, State>(items: readonly Item[], step: (steps: Steps, some: readonly Item[]) => readonly State[]): Promise<readonly State[]> {
     const states: State[] = []
     for (let at = 0; at < items.length; at += MOST_AT_ONCE) {
+      if (at > 0) await breathe()
       const some = items.slice(at, at + MOST_AT_ONCE)
       states.push(...(await this.#step((steps) => step(steps, some))))
     }
@@ -131,7 +140,8 @@ export class SqliteBackend implements Backend {
 
   #step<T>(step: (steps: Steps) => T): Promise<T> {
     if (this.#isClosed) return Promise.reject(closedError())
-    if (!this.#opened || this.#isReplaced()) return this.#open().then(() => this.#step(step))
+    if (this.#opened) this.#look(this.#opened)
+    if (!this.#opened) return this.#open().then(() => this.#step(step))
     const { connection, turns, steps } = this.#opened
     return turns.run(() => {
       const result = step(steps)
@@ -142,6 +152,8 @@ export class SqliteBackend implements Backend {
 
   #open(): Promise<Opened> {
     if (this.#isClosed) return Promise.reject(closedError())
+    // To open it again would be to take it back, and end what is held by now.
+    if (this.#isOver) return Promise.reject(this.#isOver)
     this.#opening ??= this.#openFile().catch((error: unknown) => {
       // The next who asks tries again.
       this.#opening = undefined
@@ -152,12 +164,15 @@ export class SqliteBackend implements Backend {
 
   async #openFile(): Promise<Opened> {
     const file = await this.#file()
+    // Before it is opened: if another takes its place in between, the next look will tell.
+    const inode = inodeOf(file.path)
     const connection = await this.#connect(file)
     if (this.#isClosed) {
       connection.close()
       throw closedError()
     }
-    const wakeUps = new WakeUps(file.path, this.#scope, this.#machine)
+    // Whichever way it is reached, its bells are in one place.
+    const wakeUps = new WakeUps(realpathSync(file.path), this.#scope, this.#machine)
     const steps = new Steps(connection, this.#machine, this.#scope, wakeUps)
     const turns = new Turns(file.path)
     const tidy = new Tidy(connection, turns, steps, () => this.#machine.now())
@@ -169,24 +184,41 @@ export class SqliteBackend implements Backend {
     wakeUps.open()
     tidying.start()
     this.#warn(file.path)
-    return (this.#opened = { path: file.path, inode: inodeOf(file.path), connection, turns, steps, wakeUps, tidying })
+    return (this.#opened = { path: file.path, inode: inode ?? inodeOf(file.path), connection, turns, steps, wakeUps, tidying })
+  }
+
+  #look(opened: Opened): void {
+    const now = this.#machine.now()
+    if (now - this.#lookedAt < LOOK_EVERY_MS) return
+    this.#lookedAt = now
+    const error = this.#replaced(opened) ?? this.#takenOver(opened)
+    if (!error) return
+    this.#end(opened, error)
+    this.#opened = undefined
+    this.#opening = undefined
   }
 
   /**
    * Somebody may delete the file, or put another in its place: SQLite would go on with the one that nobody else sees any more. What
    * was held in it is lost, as the next renewal finds out.
    */
-  #isReplaced(): boolean {
-    const { path, inode } = this.#opened!
-    const now = this.#machine.now()
-    if (now - this.#lookedAt < LOOK_EVERY_MS) return false
-    this.#lookedAt = now
-    if (inodeOf(path) === inode) return false
+  #replaced({ path, inode }: Opened): HoldfastError | undefined {
+    if (inodeOf(path) === inode) return undefined
     this.#scope.warn(`${path} was deleted or replaced while it was in use. What was held in it is lost.`)
-    this.#end(this.#opened!, new BackendError(`${path} was deleted or replaced.`, { transient: true }))
-    this.#opened = undefined
-    this.#opening = undefined
-    return true
+    return new BackendError(`${path} was deleted or replaced.`, { transient: true })
+  }
+
+  /**
+   * We live, so our boot is not over: somebody else calls it otherwise. That is another machine, or a container that was given a
+   * boot's id of its own. It took all that we hold for what a reboot has left, and its clock may not be ours.
+   */
+  #takenOver({ path, connection }: Opened): ConfigurationError | undefined {
+    const boot = bootOf(connection)
+    if (boot === undefined || boot === this.#machine.boot) return undefined
+    return (this.#isOver = new ConfigurationError(
+      `${path} is in use by another machine, or by a container that has a boot id of its own (/proc/sys/kernel/random/boot_id): it says that `
+        + 'the machine was rebooted, and has ended everything that was held. Use a file of its own for each.',
+    ))
   }
 
   async #connect({ path, open }: SqliteFile): Promise<Connection> {
@@ -210,6 +242,16 @@ export class SqliteBackend implements Backend {
     this.#scope.warn(
       `${path} seems to be on a network file system (${network}). SQLite's locks do not hold there: two could hold one of ours. Use a local disk.`,
     )
+  }
+}
+
+/** Undefined if it cannot be read now. */
+function bootOf({ meta }: Connection): string | undefined {
+  try {
+    return (meta.find.all() as { boot: string }[])[0]?.boot
+  } catch {
+    // The step that follows says why.
+    return undefined
   }
 }
 

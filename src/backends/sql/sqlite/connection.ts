@@ -1,5 +1,5 @@
 /** A connection to the file: its settings, its statements, and transactions. */
-import { statSync } from 'node:fs'
+import { realpathSync, statSync } from 'node:fs'
 import { SqliteSchema } from './schema.js'
 import type { OpenDatabase, SqliteDatabase, SqliteStatement } from './client.js'
 import type { Machine } from './machine.js'
@@ -43,7 +43,8 @@ export class Connection {
       database.exec('PRAGMA busy_timeout = 0')
       new SqliteSchema(database, file, machine).ensure()
       database.exec(`PRAGMA wal_autocheckpoint = ${LOG_PAGES}; PRAGMA journal_size_limit = ${MOST_LOG_BYTES}`)
-      return new Connection(database, file)
+      // The log is beside the file itself, not beside a link to it.
+      return new Connection(database, realpathSync(file))
     } catch (error) {
       database.close()
       throw error

@@ -3,7 +3,7 @@ import { BackendError, ConnectorError, HoldfastError } from '../../../core/error
 
 const NAMES: Readonly<Record<number, string>> = {
   5: 'SQLITE_BUSY', 6: 'SQLITE_LOCKED', 8: 'SQLITE_READONLY', 10: 'SQLITE_IOERR', 11: 'SQLITE_CORRUPT', 13: 'SQLITE_FULL',
-  14: 'SQLITE_CANTOPEN', 26: 'SQLITE_NOTADB',
+  14: 'SQLITE_CANTOPEN', 15: 'SQLITE_PROTOCOL', 26: 'SQLITE_NOTADB',
 }
 
 /** node:sqlite gives the number, the others the name; extended codes begin with the plain one. */
@@ -20,11 +20,12 @@ export function isBusy(error: unknown): boolean {
 }
 
 /** What may be over in a moment, or when somebody makes room. Nothing of the transaction has happened. */
-const TRANSIENT = ['SQLITE_BUSY', 'SQLITE_LOCKED', 'SQLITE_FULL', 'SQLITE_IOERR']
+const TRANSIENT = ['SQLITE_BUSY', 'SQLITE_LOCKED', 'SQLITE_FULL', 'SQLITE_IOERR', 'SQLITE_PROTOCOL']
 
 const MEANING: Readonly<Record<string, string>> = {
   SQLITE_FULL: 'The disk is full',
   SQLITE_IOERR: 'The file could not be read or written',
+  SQLITE_PROTOCOL: 'So many are at the file that none could begin to read it',
   SQLITE_READONLY: 'The file cannot be written',
   SQLITE_CORRUPT: 'The file is damaged; stop every process that uses it, and delete it',
   SQLITE_NOTADB: 'The file is no SQLite database',

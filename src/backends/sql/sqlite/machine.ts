@@ -7,6 +7,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { readFileSync, readlinkSync } from 'node:fs'
+import { isMainThread } from 'node:worker_threads'
 import { ConfigurationError } from '../../../core/errors.js'
 
 export interface Machine {
@@ -14,6 +15,8 @@ export interface Machine {
   now(): number
   readonly boot: string
   readonly pid: number
+  /** It may end while its process goes on. */
+  readonly isThread: boolean
   /** Where pids mean the same as here. */
   readonly pidSpace: string
   /** Gone is also one that has died and whose parent did not notice; idle is one that is stopped, and cannot answer. */
@@ -21,7 +24,7 @@ export interface Machine {
 }
 
 export function thisMachine(): Machine {
-  return { now, boot: bootId(), pid: process.pid, pidSpace: pidSpace(), stateOf }
+  return { now, boot: bootId(), pid: process.pid, isThread: !isMainThread, pidSpace: pidSpace(), stateOf }
 }
 
 function now(): number {

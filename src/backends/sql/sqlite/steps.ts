@@ -212,7 +212,8 @@ export class Steps {
     const result = this.#connection.transaction(() => {
       const done = body(step)
       if (step.saysAlive && this.#aliveUntil < step.now + GONE_MS - SAY_AGAIN_MS) {
-        this.#connection.clients.heard.run(this.#owner, this.#machine.pid, this.#machine.pidSpace, step.now + GONE_MS)
+        const { pid, isThread, pidSpace } = this.#machine
+        this.#connection.clients.heard.run(this.#owner, isThread ? -pid : pid, pidSpace, step.now + GONE_MS)
         step.aliveUntil = step.now + GONE_MS
       }
       return done
@@ -252,6 +253,7 @@ class OpenStep implements Step {
   saysAlive = false
   aliveUntil: number | undefined
   readonly #machine: Machine
+  readonly #lives = new Map<string, ReturnType<Step['life']>>()
 
   constructor(connection: Connection, machine: Machine, prefix: Buffer, owner: string) {
     this.connection = connection
@@ -274,12 +276,18 @@ class OpenStep implements Step {
   }
 
   /** A process that the system does not know is gone, whatever it said; of one that we cannot see, only its word counts. */
-  life(owner: string): { readonly until: number; readonly isCertain: boolean } | undefined {
+  life(owner: string): ReturnType<Step['life']> {
+    // Asked once: one that has died may have had thousands waiting.
+    if (!this.#lives.has(owner)) this.#lives.set(owner, this.#lifeOf(owner))
+    return this.#lives.get(owner)
+  }
+
+  #lifeOf(owner: string): ReturnType<Step['life']> {
     if (owner === this.owner) return { until: Infinity, isCertain: true }
     const [client] = this.connection.clients.find.all(owner) as { pid: number; pid_space: string; alive_until: number }[]
     if (!client || client.alive_until <= this.now) return undefined
-    const state = client.pid_space === this.#machine.pidSpace ? this.#machine.stateOf(client.pid) : 'unknown'
-    return state === 'gone' ? undefined : { until: client.alive_until, isCertain: state === 'running' }
+    const state = client.pid_space === this.#machine.pidSpace ? this.#machine.stateOf(Math.abs(client.pid)) : 'unknown'
+    return state === 'gone' ? undefined : { until: client.alive_until, isCertain: state === 'running' && client.pid > 0 }
   }
 
   tell(owner: string, news: News): void {

@@ -1,6 +1,7 @@
 /** Clears away what nobody uses any more: rows of resources, of processes that waited, and bells. */
 import { readdirSync, statSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
+import { setImmediate as breathe } from 'node:timers/promises'
 import { toView, type Bytes } from '../rows.js'
 import { IDLE_MS } from '../tidying.js'
 import type { Connection } from './connection.js'
@@ -52,6 +53,8 @@ export class Tidy {
       const rows = await this.#turns.run(() => this.#connection.snapshot(() => locks.pageOfAll.all(prefix, prefix, key, PAGE) as Row[]))
       await this.#tidy(rows, now - IDLE_MS)
       if (rows.length < PAGE) return
+      // Else nothing else would be done here until the last page.
+      await breathe()
       const last = rows.at(-1)!
       ;[prefix, key] = [toView(last.prefix), toView(last.key)]
     }
@@ -64,7 +67,9 @@ export class Tidy {
     if (idle.length > 0) await this.#write(() => this.#remove(idle, idleSince))
     for (const row of old) {
       // Held or waited for, and nobody came near it for long: perhaps by the dead.
-      if (!isIdle(row)) await this.#turns.run(() => this.#steps.settle(Buffer.from(toView(row.prefix)), row.key))
+      if (isIdle(row)) continue
+      await breathe()
+      await this.#turns.run(() => this.#steps.settle(Buffer.from(toView(row.prefix)), row.key))
     }
   }
 

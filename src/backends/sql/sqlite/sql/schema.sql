@@ -63,7 +63,8 @@ CREATE TABLE IF NOT EXISTS holdfast_claims (
 CREATE INDEX IF NOT EXISTS holdfast_claims_by_id ON holdfast_claims (id);
 
 -- Processes that wait (an owner is one manager in one): one row, however many claims.
---   pid, pid_space  whom to ask the system for, and whether that is anybody whom we can see
+--   pid, pid_space  whom to ask the system for, and whether that is anybody whom we can see. Negative: one of its threads, which may
+--                   have ended before it
 --   alive_until     when it counts as gone, unless it is heard of before
 CREATE TABLE IF NOT EXISTS holdfast_clients (
   owner TEXT PRIMARY KEY,
