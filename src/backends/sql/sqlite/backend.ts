@@ -246,9 +246,9 @@ export class SqliteBackend implements Backend {
 }
 
 /** Undefined if it cannot be read now. */
-function bootOf({ meta }: Connection): string | undefined {
+function bootOf(connection: Connection): string | undefined {
   try {
-    return (meta.find.all() as { boot: string }[])[0]?.boot
+    return connection.snapshot(() => (connection.meta.find.all() as { boot: string }[])[0]?.boot)
   } catch {
     // The step that follows says why.
     return undefined

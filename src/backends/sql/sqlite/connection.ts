@@ -15,8 +15,9 @@ const LOG_PAGES = 4_000
  * it would never begin anew. Then nobody may write for the moment that it takes.
  */
 const MOST_LOG_BYTES = 16 * 1024 * 1024
-/** Looked at once in so many transactions. */
+/** Looked at once in so many transactions, and tried again after so many. */
 const LOOK_EVERY = 500
+const TRY_AGAIN_AFTER = 10
 
 export class Connection {
   readonly locks: Prepared<typeof sql.locks>
@@ -84,15 +85,16 @@ export class Connection {
 
   /** Called after each step that has written. */
   keepLogShort(): void {
-    if (++this.#transactions % LOOK_EVERY > 0) return
+    if (++this.#transactions < LOOK_EVERY) return
+    this.#transactions = 0
     try {
       if (statSync(this.#log).size <= MOST_LOG_BYTES) return
-      const [done] = this.#database.prepare('PRAGMA wal_checkpoint(RESTART)').all() as { busy: number }[]
-      if (done?.busy === 0) return
+      // Until it has worked: then the next transaction cuts it short.
+      this.#transactions = LOOK_EVERY - TRY_AGAIN_AFTER
+      this.#database.exec('PRAGMA wal_checkpoint(RESTART)')
     } catch {
       // The disk is full, perhaps: whoever writes hears of it.
     }
-    this.#transactions = -1
   }
 
   close(): void {

@@ -44,7 +44,9 @@ export class SqliteSchema {
     if (mode('PRAGMA journal_mode') === 'wal') return
     // Of a new file only. Each transaction writes a page or two, and small ones are a third faster than those of 4,096 bytes.
     this.#database.exec('PRAGMA page_size = 1024')
-    const got = mode('PRAGMA journal_mode = WAL')
+    // By `exec`, since it may find the file busy: see client.ts.
+    this.#database.exec('PRAGMA journal_mode = WAL')
+    const got = mode('PRAGMA journal_mode')
     if (got !== 'wal') {
       throw new ConfigurationError(`SQLite cannot keep a write-ahead log for ${this.#file} (its journal mode is ${got}). It needs a file on a local disk.`)
     }
