@@ -264,6 +264,42 @@ describe('a waiter', () => {
   })
 })
 
+describe('a step that found the file busy', () => {
+  const machine = thisMachine()
+
+  // libsql leaves a statement that was told so in the middle, and commits nothing until it is run again: then it undoes it all.
+  it.each([
+    ['claim', (steps: Steps) => steps.claim([claimOn('other')], 'queue')],
+    ['claim of several', (steps: Steps) => steps.claim([claimOn('other'), claimOn('another')], 'queue')],
+    ['claim of what is held', (steps: Steps) => steps.claim([claimOn('held')], 'queue')],
+    ['renewal', (steps: Steps) => steps.renew([{ claim: claimOn('held'), ttlMs: 1_000, exact: false }])],
+    ['release', (steps: Steps) => steps.release([claimOn('held')])],
+    ['revocation', (steps: Steps) => steps.revoke('held', 'told')],
+    ['look for the dead', (steps: Steps) => steps.settle(Buffer.from('test'), Buffer.from('held'))],
+  ] as const)('and was given up, a %s, is in the way of nothing that follows', (_what, step) => {
+    const world = new SqliteWorld()
+    const connection = Connection.open(opener(Database), world.file, machine)
+    onTestFinished(() => connection.close())
+    const steps = new Steps(connection, machine, { prefix: 'test', owner: 'us' }, { tell() {}, passedOver() {} })
+    const held = claimOn('held')
+    expect(steps.claim([held], 'queue')).toMatchObject([{ status: 'held' }])
+    const outsider = world.look()
+    const used = () => (outsider.prepare('SELECT sum(used) AS used FROM holdfast_locks').all() as { used: number }[])[0]!.used
+
+    outsider.exec('BEGIN IMMEDIATE')
+    expect(() => step(steps)).toThrow('locked')
+    outsider.exec('COMMIT')
+
+    const next = claimOn('next')
+    expect(steps.claim([next], 'queue')).toMatchObject([{ status: 'held' }])
+    expect(used(), 'what was granted is in the file').toBe(2)
+    expect(steps.release([held])).toEqual([{ status: 'released' }])
+    expect(used(), 'what was released is free').toBe(1)
+    step(steps)
+    expect(steps.release([next])).toEqual([{ status: 'released' }])
+  })
+})
+
 describe('tidying', () => {
   function tidier(world: SqliteWorld, now: () => number) {
     const connection = Connection.open(opener(Database), world.file, { ...thisMachine(), now })

@@ -4,6 +4,10 @@
  * - A statement that writes and returns rows is run by `all`, never by `get`: `get` leaves after the first row, and the transaction
  *   is committed when the statement is reset. If that fails, all three clients say nothing, and give the row [tried, with a
  *   deferred constraint]: a claim would believe that it holds.
+ * - What may find the file busy is run by `exec`: BEGIN IMMEDIATE before whatever writes, a first read before whatever reads. libsql
+ *   leaves a prepared statement that was told SQLITE_BUSY in the middle; while it is there nothing that the connection writes is
+ *   committed, and all of it is undone when the statement is run again [tried]: grants that were believed would be gone. `exec`
+ *   leaves nothing behind.
  * - There are always two parameters or none, or one that is no blob: libsql takes a single object for named parameters, and a
  *   Buffer makes it panic.
  */

@@ -24,20 +24,12 @@ export class Connection {
   readonly clients: Prepared<typeof sql.clients>
   readonly meta: Prepared<typeof sql.meta>
   readonly #database: SqliteDatabase
-  readonly #begin: SqliteStatement
-  readonly #beginReading: SqliteStatement
-  readonly #commit: SqliteStatement
-  readonly #rollback: SqliteStatement
   readonly #log: string
   #transactions = 0
 
   private constructor(database: SqliteDatabase, file: string) {
     this.#database = database
     this.#log = `${file}-wal`
-    this.#begin = database.prepare('BEGIN IMMEDIATE')
-    this.#beginReading = database.prepare('BEGIN')
-    this.#commit = database.prepare('COMMIT')
-    this.#rollback = database.prepare('ROLLBACK')
     this.locks = prepare(database, sql.locks)
     this.claims = prepare(database, sql.claims)
     this.clients = prepare(database, sql.clients)
@@ -60,23 +52,28 @@ export class Connection {
 
   /** All or nothing, and nobody else meanwhile. Busy is said before anything is done. */
   transaction<T>(body: () => T): T {
-    return this.#between(this.#begin, body)
+    this.#database.exec('BEGIN IMMEDIATE')
+    return this.#inside(body)
   }
 
   /** One moment for all that is read. In nobody's way. */
   snapshot<T>(body: () => T): T {
-    return this.#between(this.#beginReading, body)
+    this.#database.exec('BEGIN')
+    return this.#inside(() => {
+      // The moment is that of the first read, which may find the file busy: somebody brings it in order after a crash.
+      this.#database.exec('SELECT one FROM holdfast_meta')
+      return body()
+    })
   }
 
-  #between<T>(begin: SqliteStatement, body: () => T): T {
-    begin.run()
+  #inside<T>(body: () => T): T {
     try {
       const result = body()
-      this.#commit.run()
+      this.#database.exec('COMMIT')
       return result
     } catch (error) {
       try {
-        this.#rollback.run()
+        this.#database.exec('ROLLBACK')
       } catch {
         // SQLite has done so itself, as it does when the disk is full.
       }

@@ -1,6 +1,6 @@
 /**
- * The steps on SQLite: each is one transaction, run here, in this process. What most claims need is one statement that is a
- * transaction by itself; whatever it does not cover is done in full, on the resource.
+ * The steps on SQLite: each is one transaction, run here, in this process. What most claims need is one statement; whatever it does
+ * not cover is done in full, on the resource.
  *
  * Where a process may die: before a commit, and nothing has happened; after it, and what it was about to tell is found out by
  * asking. Where it may be stopped: in the middle of a transaction, and nobody can write until it goes on or dies. Holders then lose
@@ -46,10 +46,7 @@ export class Steps {
   }
 
   claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): readonly ClaimState[] {
-    const [first] = claims
-    const taken = claims.length === 1 && this.#take(first!, this.#machine.now())
-    if (taken) return [taken]
-    return this.#inFull((step) => claims.map((claim) => (claims.length > 1 && this.#take(claim, step.now)) || this.#claim(step, claim, ifBusy)))
+    return this.#transaction((step) => claims.map((claim) => this.#take(claim, step.now) ?? this.#claim(step, claim, ifBusy)))
   }
 
   /** What is free, and nobody waits for. One that had a place is most likely waited for. */
@@ -114,10 +111,7 @@ export class Steps {
   }
 
   renew(renewals: readonly Renewal[]): readonly RenewState[] {
-    const [first] = renewals
-    const kept = renewals.length === 1 && this.#keep(first!, this.#machine.now())
-    if (kept) return [kept]
-    return this.#inFull((step) => renewals.map((renewal) => (renewals.length > 1 && this.#keep(renewal, step.now)) || this.#renew(step, renewal)))
+    return this.#transaction((step) => renewals.map((renewal) => this.#keep(renewal, step.now) ?? this.#renew(step, renewal)))
   }
 
   /** What most renewals are: a lock that is to stay what it is for a while longer. */
@@ -146,9 +140,7 @@ export class Steps {
   }
 
   release(claims: readonly Claim[]): readonly ReleaseState[] {
-    const [first] = claims
-    if (claims.length === 1 && this.#drop(first!, this.#machine.now())) return [RELEASED]
-    return this.#inFull((step) => claims.map((claim) => (claims.length > 1 && this.#drop(claim, step.now) ? RELEASED : this.#release(step, claim))))
+    return this.#transaction((step) => claims.map((claim) => (this.#drop(claim, step.now) ? RELEASED : this.#release(step, claim))))
   }
 
   #drop({ limit, resource, id }: Claim, now: number): boolean {
@@ -169,7 +161,7 @@ export class Steps {
   }
 
   revoke(name: string, when: 'told' | 'now'): RevokeState {
-    return this.#inFull((step) => step.on(name, 'find', undefined, (resource): RevokeState => {
+    return this.#transaction((step) => step.on(name, 'find', undefined, (resource): RevokeState => {
       const holders = resource.holders()
       if (holders.length === 0) return 'free'
       for (const holder of holders) {
@@ -206,15 +198,16 @@ export class Steps {
 
   /** Nobody has come near a resource for long, of whatever prefix: ends what is over, and lets in who is next. */
   settle(prefix: Buffer, key: Bytes): void {
-    this.#inFull((step) => step.on(toText(key), 'find', undefined, () => {}), prefix)
+    this.#transaction((step) => step.on(toText(key), 'find', undefined, () => {}), prefix)
   }
 
   /** What it waits for is passed over from now on; what it holds stays until it expires. */
   leave(): void {
-    if (this.#aliveUntil > -Infinity) this.#connection.clients.remove.run(this.#owner)
+    if (this.#aliveUntil === -Infinity) return
+    this.#connection.transaction(() => this.#connection.clients.remove.run(this.#owner))
   }
 
-  #inFull<T>(body: (step: OpenStep) => T, prefix = this.#prefix): T {
+  #transaction<T>(body: (step: OpenStep) => T, prefix = this.#prefix): T {
     const step = new OpenStep(this.#connection, this.#machine, prefix, this.#owner)
     const result = this.#connection.transaction(() => {
       const done = body(step)

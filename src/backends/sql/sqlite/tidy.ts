@@ -41,12 +41,15 @@ export class Tidy {
   async run(): Promise<void> {
     const { meta, clients, locks } = this.#connection
     const now = this.#now()
-    const isOurTurn = await this.#turns.run(() => Number(meta.tidy.run(now, now - IDLE_MS / 2).changes) === 1)
+    const isOurTurn = await this.#write(() => {
+      if (Number(meta.tidy.run(now, now - IDLE_MS / 2).changes) === 0) return false
+      clients.forget.run(now - IDLE_MS)
+      return true
+    })
     if (!isOurTurn) return
-    await this.#turns.run(() => clients.forget.run(now - IDLE_MS))
     let [prefix, key] = [NOTHING, NOTHING]
     for (;;) {
-      const rows = await this.#turns.run(() => locks.pageOfAll.all(prefix, prefix, key, PAGE) as Row[])
+      const rows = await this.#turns.run(() => this.#connection.snapshot(() => locks.pageOfAll.all(prefix, prefix, key, PAGE) as Row[]))
       await this.#tidy(rows, now - IDLE_MS)
       if (rows.length < PAGE) return
       const last = rows.at(-1)!
@@ -58,11 +61,15 @@ export class Tidy {
     const old = rows.filter(({ updated_at }) => updated_at <= idleSince)
     const isIdle = ({ waiting, used, slots, expires_at }: Row) => waiting === 0 && (used === 0 || (slots === 1 && expires_at <= idleSince))
     const idle = old.filter(isIdle)
-    if (idle.length > 0) await this.#turns.run(() => this.#connection.transaction(() => this.#remove(idle, idleSince)))
+    if (idle.length > 0) await this.#write(() => this.#remove(idle, idleSince))
     for (const row of old) {
       // Held or waited for, and nobody came near it for long: perhaps by the dead.
       if (!isIdle(row)) await this.#turns.run(() => this.#steps.settle(Buffer.from(toView(row.prefix)), row.key))
     }
+  }
+
+  #write<T>(body: () => T): Promise<T> {
+    return this.#turns.run(() => this.#connection.transaction(body))
   }
 
   /** Raises the floor in the same transaction: a row that is made anew goes on from there. */

@@ -1,7 +1,7 @@
 -- Resources: one row each, the only point at which a key is serialised.
 
--- Grants a lock that is free, or has expired, and for which nobody waits: one statement, and so one transaction, is all that most
--- claims need. No row comes back if it is not to be had that simply.
+-- Grants a lock that is free, or has expired, and for which nobody waits: one statement is all that most claims need.
+-- No row comes back if it is not to be had that simply.
 -- ?: prefix, key, id, owner, type, metadata, now, expires at, now, now
 -- @statement take
 INSERT INTO holdfast_locks AS it (
