@@ -240,17 +240,14 @@ describe('a transaction', () => {
     const faults = { left: 0, transactions: 0 }
     const open = (file: string): SqliteDatabase => {
       const database = opener(Database)(file)
-      const prepare = (text: string) => {
-        const statement = database.prepare(text)
-        if (text !== 'COMMIT') return statement
-        const run = () => {
+      const exec = (text: string) => {
+        if (text === 'COMMIT') {
           faults.transactions++
           if (faults.left-- > 0) throw Object.assign(new Error('made up'), { code })
-          return statement.run()
         }
-        return { run, all: () => statement.all() }
+        return database.exec(text)
       }
-      return { prepare, exec: (text) => database.exec(text), close: () => database.close() }
+      return { prepare: (text) => database.prepare(text), exec, close: () => database.close() }
     }
     return { faults, open }
   }
@@ -261,7 +258,7 @@ describe('a transaction', () => {
     const member = world.open({}, open)
     const other = world.open()
     await member.ask(claimOn('k'))
-    faults.left = 3
+    Object.assign(faults, { left: 3, transactions: 0 })
     const waiting = claimOn('k')
     expect(await member.ask(waiting)).toMatchObject({ status: 'queued', ahead: 0, waiting: 0 })
     expect(faults.transactions).toBe(4)
