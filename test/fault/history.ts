@@ -69,11 +69,10 @@ export type Event =
     }
   /** `since`: until then it was in force for certain. */
   | { readonly type: 'healed'; readonly at: bigint; readonly fault: number; readonly name: string; readonly since?: bigint }
-  /**
-   * A process found that it had not run since then: the nemesis stopped it, or the machine has too much to do. If it is none of the
-   * workers, then what they all go through was slow: the proxies, which are in the process of the nemesis, or the store.
-   */
+  /** A process found that it had not run since then: the nemesis stopped it, or the machine has too much to do. */
   | { readonly type: 'stalled'; readonly at: bigint; readonly since: bigint; readonly worker: string }
+  /** The same for what all of them go through. */
+  | { readonly type: 'stalled'; readonly at: bigint; readonly since: bigint; readonly what: 'the proxies' | 'the store' }
   /** The parts of a run. */
   | { readonly type: 'phase'; readonly at: bigint; readonly name: 'warm-up' | 'faults' | 'recovery' | 'end' }
 

@@ -121,7 +121,11 @@ class Index {
       return { name, forgets, from, to, workers: workersIn(target), cutOff: cutsOffSince === undefined ? undefined : { from: cutsOffSince, to: since } }
     })
     this.stalls = events
-      .flatMap((event) => (event.type === 'stalled' ? { name: 'stall', forgets: false, from: event.since, to: event.at, workers: workersIn(event.worker) } : []))
+      .flatMap((event) => {
+        if (event.type !== 'stalled') return []
+        const workers = 'worker' in event ? new Set([event.worker]) : undefined
+        return { name: 'stall', forgets: false, from: event.since, to: event.at, workers }
+      })
       .sort((a, b) => Number(a.from - b.from))
     this.broken = [...this.faults, ...this.stalls].sort((a, b) => Number(a.from - b.from))
   }
@@ -384,7 +388,8 @@ function* nothingLost(log: Index): Generator<Violation> {
     if (grantedAt === undefined || lostAt === undefined) continue
     const isExcuse = ({ name, from, to, workers }: Trouble): boolean => {
       if (workers && !workers.has(worker)) return false
-      const settle = workers || name === 'stall' ? 2n * log.ttl : SETTLED_MS * MS
+      // A hold that was heard of late is older than it seems, by a TTL at most; and to connect anew takes its time.
+      const settle = name === 'stall' ? log.ttl : workers ? 2n * log.ttl : SETTLED_MS * MS
       return from < lostAt && to + settle > grantedAt
     }
     if (log.broken.some(isExcuse)) continue

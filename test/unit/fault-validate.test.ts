@@ -174,7 +174,7 @@ describe('the judges', () => {
     expect(lost().fault('partition', 2_500, 3_500).verdict()).toEqual([])
     const stalled = (worker: string) => lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), worker })
     expect(stalled('a').verdict()).toEqual([])
-    expect(stalled('the store').verdict()).toEqual([])
+    expect(lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), what: 'the store' }).verdict()).toEqual([])
     expect(stalled('traffic-1').verdict()).toEqual(['nothing lost'])
     const partition = (target: string) => lost().add({ type: 'fault', at: ms(2_500), fault: 0, name: 'partition', target })
     expect(partition('traffic-1 a').verdict()).toEqual([])
