@@ -201,10 +201,10 @@ const serverFaults: Fault[] = [
   atOnce('SCRIPT FLUSH', false, ({ deployment }) => deployment.everywhere('SCRIPT', 'FLUSH')),
   shortOfMemory('eviction', true, async (server) => {
     await addBallast(server)
-    await limitMemory(server, 'allkeys-random')
+    await limitMemory(server, 'allkeys-random', 0.85)
   }),
   // Nothing is forgotten, but what is new is refused, also in the middle of a script.
-  shortOfMemory('out of memory', false, (server) => limitMemory(server, 'noeviction')),
+  shortOfMemory('out of memory', false, (server) => limitMemory(server, 'noeviction', 0.9)),
 ]
 
 /** Over as soon as it has begun. */
@@ -233,11 +233,11 @@ function shortOfMemory(name: string, forgets: boolean, limit: (server: RedisServ
   }
 }
 
-/** Less than there is in use already. */
-async function limitMemory(server: RedisServer, policy: 'allkeys-random' | 'noeviction'): Promise<void> {
+/** To a share of what is in use already: of the ballast, and so of all else, about a half has to go then, or nothing new is let in. */
+async function limitMemory(server: RedisServer, policy: 'allkeys-random' | 'noeviction', share: number): Promise<void> {
   const { used_memory } = await server.info('memory')
   await server.cli('CONFIG', 'SET', 'maxmemory-policy', policy)
-  await server.cli('CONFIG', 'SET', 'maxmemory', Math.round(Number(used_memory) * 0.98))
+  await server.cli('CONFIG', 'SET', 'maxmemory', Math.round(Number(used_memory) * share))
 }
 
 const BALLAST = `for i = 1, 500 do redis.call('SET', KEYS[1] .. i, string.rep('x', 1000)) end`
