@@ -12,6 +12,7 @@ import { startRedisSentinel } from '../support/redis-sentinel.js'
 import { makeFolder } from '../support/processes.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 import type { Proxy } from '../support/tcp-proxy.js'
+import { until } from '../support/until.js'
 import { canFakeMachines, Machine } from './machine.js'
 import type { Random } from './random.js'
 
@@ -38,6 +39,8 @@ export interface Environment {
   readonly disk?: { readonly machines: readonly Machine[]; afterwards(): Promise<void> }
   /** Must not appear in anything that is printed. */
   readonly canary?: string
+  /** Something that the store does at once, unless the machine has too much to do. */
+  probe?(): Promise<unknown>
   /** Until it serves everything again. */
   healthy(): Promise<void>
   /** What is left on the store of locks that nobody has any more. */
@@ -111,7 +114,14 @@ const starters = {
     // So that a server that is killed has forgotten nothing: what it has answered is on the disk.
     const machine = aMachine()
     const server = await startRedis({ args: ['--appendonly', 'yes', '--appendfsync', 'always', ...user], env: machine?.env })
-    return { deployment: onSingle(server, 'ioredis'), isDurable: true, machine, restart: async () => void (server.isUp || (await server.start())) }
+    const restart = () =>
+      until('Redis to serve again', async () => {
+        if (!server.isUp) await server.start()
+        // One that is about to end does not write any more.
+        await server.cli('SET', 'probe', 1)
+        return true
+      })
+    return { deployment: onSingle(server, 'ioredis'), isDurable: true, machine, restart }
   },
   sentinel: async (user: readonly string[]): Promise<Redis> => {
     const machine = aMachine()
@@ -149,6 +159,8 @@ async function onRedis(name: BackendName, redis: Redis, canary: string, workers:
       // Every third goes by the other client, where that knows all there is to know.
       ...(i % 3 === 2 && { library: NODE_REDIS }),
     })),
+    // Where all is kept, the answer has to wait for the disk.
+    probe: () => (redis.isDurable ? deployment.everywhere('SET', 'probe', 1) : deployment.everywhere('PING')),
     healthy: () => deployment.healthy(),
     leftovers: async () => (await deployment.keys(`${PREFIX}:*`)).filter((key) => !key.startsWith(`${PREFIX}:fence`)),
     stop: async () => {

@@ -2,9 +2,11 @@
  * What can be done to a run, and undone. Each fault says which of the promises it takes back: where the store itself forgets (a
  * FLUSHALL, a failover to a replica that lags behind), two can hold at once for as long as a TTL, and what is left is the fence.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { RedisServer } from '../support/redis-server.js'
 import type { Fault as Rule } from '../support/tcp-proxy.js'
-import type { Environment, Redis } from './environment.js'
+import { until } from '../support/until.js'
+import { PREFIX, type Environment, type Redis } from './environment.js'
 import type { Random } from './random.js'
 import { starve } from './starve.js'
 import type { TrafficWorker } from './traffic.js'
@@ -30,6 +32,8 @@ export interface Fault {
   readonly part: 'client' | 'network' | 'server'
   /** The store may lose what it was told: exclusion is not promised then. */
   readonly forgets: (environment: Environment) => boolean
+  /** From when it has begun until it is healed, its targets hear nothing from the store. */
+  readonly cutsOff?: (environment: Environment) => boolean
   readonly isFor: (environment: Environment) => boolean
   begin(victims: Victims, random: Random, ms: number): Promise<Injection>
 }
@@ -44,6 +48,8 @@ const hasNetwork = ({ ways }: Environment) => ways.every(({ proxy }) => proxy !=
 const hasServers = ({ redis }: Environment) => redis !== undefined
 /** Where another server takes over, what the first one has not passed on is gone. */
 const isNotDurable = ({ redis }: Environment) => redis?.isDurable === false
+/** And nobody takes over. */
+const isDurable = ({ redis }: Environment) => redis?.isDurable === true
 
 const clientFaults: Fault[] = [
   {
@@ -91,29 +97,37 @@ const clientFaults: Fault[] = [
   },
 ]
 
+type OfProxy = (proxy: NonNullable<Environment['ways'][number]['proxy']>, random: Random) => Rule
+
 /** A rule of the proxies of some workers. */
-function networkFault(name: string, rule: (proxy: NonNullable<Environment['ways'][number]['proxy']>, random: Random) => Rule): Fault {
+function networkFault(name: string, rule: OfProxy, cutsOff = never): Fault {
   return {
-    name, part: 'network', forgets: never, isFor: hasNetwork,
+    name, part: 'network', forgets: never, cutsOff, isFor: hasNetwork,
     async begin(victims, random) {
       const some = random.some(victims.workers())
-      const rules = some.map(({ way }) => rule(victims.environment.ways[way]!.proxy!, random))
-      return { target: namesOf(some), heal: () => rules.forEach((one) => one.heal()) }
+      const proxies = some.map(({ way }) => victims.environment.ways[way]!.proxy!)
+      const rules = proxies.map((proxy) => rule(proxy, random))
+      const heal = async () => {
+        for (const one of rules) one.heal()
+        // What was delayed, or has to be sent again, still takes its time: up to six seconds if it was lost five times.
+        await sleep(Math.max(...proxies.map(({ behindMs }) => behindMs)))
+      }
+      return { target: namesOf(some), heal }
     },
   }
 }
 
 const networkFaults: Fault[] = [
-  networkFault('partition', (proxy) => proxy.hold()),
-  networkFault('one-way partition: nothing gets there', (proxy) => proxy.hold({ direction: 'up' })),
-  networkFault('one-way partition: nothing comes back', (proxy) => proxy.hold({ direction: 'down' })),
+  networkFault('partition', (proxy) => proxy.hold(), always),
+  networkFault('one-way partition: nothing gets there', (proxy) => proxy.hold({ direction: 'up' }), always),
+  networkFault('one-way partition: nothing comes back', (proxy) => proxy.hold({ direction: 'down' }), always),
   networkFault('delay', (proxy, random) => proxy.delay(random.between(20, 300), { jitterMs: random.between(0, 300) })),
   networkFault('packets lost', (proxy, random) => proxy.lose(random.between(0.02, 0.3))),
   networkFault('replies dropped', (proxy) => {
     const rule = proxy.drop({ direction: 'down' })
     // What was dropped is missing in the middle of a stream, as TCP never does: those connections must not go on.
     return { heal: () => (rule.heal(), proxy.reset()) }
-  }),
+  }, always),
   networkFault('resets', (proxy, random) => {
     const everyMs = random.between(50, 500)
     const timer = setInterval(() => proxy.reset(), everyMs)
@@ -123,7 +137,7 @@ const networkFaults: Fault[] = [
 
 const serverFaults: Fault[] = [
   {
-    name: 'server stop', part: 'server', forgets: isNotDurable, isFor: hasServers,
+    name: 'server stop', part: 'server', forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers,
     async begin({ environment }, random) {
       const server = await aMaster(environment.redis!, random)
       await server.pause()
@@ -131,11 +145,12 @@ const serverFaults: Fault[] = [
     },
   },
   {
-    name: 'server kill', part: 'server', forgets: isNotDurable, isFor: hasServers,
+    name: 'server kill', part: 'server', forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers,
     async begin({ environment }, random) {
       const server = await aMaster(environment.redis!, random)
       await server.kill()
-      return { target: String(server.port), heal: () => server.start() }
+      // Somebody else may have had its port meanwhile.
+      return { target: String(server.port), heal: () => until(`${server.port} to be up`, () => server.start().then(() => true)) }
     },
   },
   {
@@ -184,19 +199,12 @@ const serverFaults: Fault[] = [
   },
   atOnce('FLUSHALL', true, ({ deployment }) => deployment.flush()),
   atOnce('SCRIPT FLUSH', false, ({ deployment }) => deployment.everywhere('SCRIPT', 'FLUSH')),
-  {
-    name: 'eviction', part: 'server', forgets: always, isFor: hasServers,
-    async begin({ environment }) {
-      const { deployment } = environment.redis!
-      const masters = await deployment.masters()
-      await Promise.all(masters.map((server) => evict(server)))
-      const heal = async (server: RedisServer) => {
-        await server.cli('CONFIG', 'SET', 'maxmemory', 0)
-        await server.cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction')
-      }
-      return { target: 'all masters', heal: async () => void (await Promise.all(masters.map(heal))) }
-    },
-  },
+  shortOfMemory('eviction', true, async (server) => {
+    await addBallast(server)
+    await limitMemory(server, 'allkeys-random', 0.85)
+  }),
+  // Nothing is forgotten, but what is new is refused, also in the middle of a script.
+  shortOfMemory('out of memory', false, (server) => limitMemory(server, 'noeviction', 0.9)),
 ]
 
 /** Over as soon as it has begun. */
@@ -210,11 +218,35 @@ function atOnce(name: string, forgets: boolean, act: (redis: Redis) => Promise<u
   }
 }
 
-/** So little memory that keys have to go: whichever. */
-async function evict(server: RedisServer): Promise<void> {
+function shortOfMemory(name: string, forgets: boolean, limit: (server: RedisServer) => Promise<void>): Fault {
+  return {
+    name, part: 'server', forgets: () => forgets, isFor: hasServers,
+    async begin({ environment }) {
+      const masters = await environment.redis!.deployment.masters()
+      await Promise.all(masters.map(limit))
+      const heal = async (server: RedisServer) => {
+        await server.cli('CONFIG', 'SET', 'maxmemory', 0)
+        await server.cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction')
+      }
+      return { target: 'all masters', heal: async () => void (await Promise.all(masters.map(heal))) }
+    },
+  }
+}
+
+/** To a share of what is in use already: of the ballast, and so of all else, about a half has to go then, or nothing new is let in. */
+async function limitMemory(server: RedisServer, policy: 'allkeys-random' | 'noeviction', share: number): Promise<void> {
   const { used_memory } = await server.info('memory')
-  await server.cli('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-random')
-  await server.cli('CONFIG', 'SET', 'maxmemory', Math.round(Number(used_memory) * 0.98))
+  await server.cli('CONFIG', 'SET', 'maxmemory-policy', policy)
+  await server.cli('CONFIG', 'SET', 'maxmemory', Math.round(Number(used_memory) * share))
+}
+
+const BALLAST = `for i = 1, 500 do redis.call('SET', KEYS[1] .. i, string.rep('x', 1000)) end`
+
+/** Keys of no use. Without them all others would be evicted at once, and would still not be enough: a FLUSHALL. */
+async function addBallast(server: RedisServer): Promise<void> {
+  const [fence] = (await server.cli('KEYS', `${PREFIX}:fence*`)) as string[]
+  // In a cluster, a script may only write to slots of its own server.
+  if (fence !== undefined) await server.cli('EVAL', BALLAST, 1, `ballast:${/\{.*\}/.exec(fence)?.[0] ?? ''}:`)
 }
 
 async function aMaster({ deployment }: Redis, random: Random): Promise<RedisServer> {

@@ -64,10 +64,15 @@ export type Event =
       readonly name: string
       readonly target: string
       readonly forgets?: boolean
+      /** When it was in force for certain, if it keeps its targets (all, if they are no workers) from everything that the store says. */
+      readonly cutsOffSince?: bigint
     }
-  | { readonly type: 'healed'; readonly at: bigint; readonly fault: number; readonly name: string }
+  /** `since`: until then it was in force for certain. */
+  | { readonly type: 'healed'; readonly at: bigint; readonly fault: number; readonly name: string; readonly since?: bigint }
   /** A process found that it had not run since then: the nemesis stopped it, or the machine has too much to do. */
   | { readonly type: 'stalled'; readonly at: bigint; readonly since: bigint; readonly worker: string }
+  /** The same for what all of them go through. */
+  | { readonly type: 'stalled'; readonly at: bigint; readonly since: bigint; readonly what: 'the proxies' | 'the store' }
   /** The parts of a run. */
   | { readonly type: 'phase'; readonly at: bigint; readonly name: 'warm-up' | 'faults' | 'recovery' | 'end' }
 

@@ -38,6 +38,9 @@ const FAULT_MS = [1_000, 4_000] as const
 const CALLERS = 2
 const THINK_MS = 30
 const WORK_MS = 3
+const TICK_MS = 50
+const PROBE_MS = 200
+const STALL_MS = 250
 
 const KEYS: readonly { readonly key: string; readonly workload: Workload }[] = [
   { key: 'fenced-1', workload: 'fenced' },
@@ -63,12 +66,16 @@ class Controller implements Victims {
   readonly environment: Environment
   readonly #options: RunOptions
   readonly #ttlMs: number
+  /** What is broken, for how long; each fault has one of its own, since when it draws is up to the machine. */
   readonly #random: Random
+  readonly #seeds: Random
   readonly #events: Event[] = []
   readonly #gate: Gate
   readonly #log = (event: Event): void => void this.#events.push(event)
   /** By the number of its way. */
   readonly #workers: TrafficWorker[] = []
+  /** Those that were killed, too. */
+  readonly #everybody: TrafficWorker[] = []
   #nextFault = 0
   #nextWorker = 0
 
@@ -77,25 +84,30 @@ class Controller implements Victims {
     this.#options = options
     this.#ttlMs = options.ttlMs ?? 1_000
     this.#random = new Random(options.seed)
+    this.#seeds = new Random(this.#random.below(2 ** 31))
     this.#gate = new Gate(options.gate ?? 'advances on reads', this.#log)
   }
 
   async run(): Promise<Run> {
     const { faultsMs } = this.#options
     const progress = setInterval(() => this.#options.onProgress?.(this.#events), 1_000)
+    const stopWatching = this.#watch()
     try {
       await Promise.all(this.environment.ways.map((_, way) => this.replace(way)))
       this.#phase('warm-up')
       await sleep(WARM_UP_MS)
       this.#phase('faults')
-      await this.#injectFor(faultsMs)
+      // What cannot be healed is a reason to look at the log, and not to throw it away.
+      const failed = await this.#injectFor(faultsMs).then(() => [], (error: unknown) => [failureOf(error)])
       this.#phase('recovery')
       if (!this.#isBroken()) await sleep(RECOVERY_MS)
       this.#phase('end')
       const trouble = await this.#end()
+      stopWatching()
       const log = this.#run()
-      return { ...log, violations: [...validate(log), ...trouble] }
+      return { ...log, violations: [...validate(log), ...failed, ...trouble] }
     } finally {
+      stopWatching()
       clearInterval(progress)
       await Promise.all(this.#workers.map((worker) => worker.kill()))
     }
@@ -111,7 +123,7 @@ class Controller implements Victims {
     const name = `w${way}.${this.#nextWorker++}`
     const worker = new TrafficWorker(
       {
-        name, way, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#random.below(2 ** 31), keys: KEYS, callers: CALLERS,
+        name, way, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#seeds.below(2 ** 31), keys: KEYS, callers: CALLERS,
         managers: this.environment.managers, thinkMs: THINK_MS, workMs: this.#options.workMs ?? WORK_MS,
         ...(library !== undefined && { library }),
         ...(machine && { env: machine.env }),
@@ -121,7 +133,36 @@ class Controller implements Victims {
       this.environment.canary,
     )
     this.#workers[way] = worker
+    this.#everybody.push(worker)
     await worker.start()
+  }
+
+  /** All go through the proxies, which are in this process, and to the store: if one of them stands still, then it is not to blame. */
+  #watch(): () => void {
+    let isOver = false
+    const look = (what: 'the proxies' | 'the store', since: bigint): void => {
+      const at = process.hrtime.bigint()
+      if (!isOver && at - since > BigInt(STALL_MS) * 1_000_000n) this.#log({ type: 'stalled', at, since, what })
+    }
+    let tickedAt = process.hrtime.bigint()
+    const timer = setInterval(() => {
+      look('the proxies', tickedAt)
+      tickedAt = process.hrtime.bigint()
+    }, TICK_MS)
+    const probe = async (): Promise<void> => {
+      while (!isOver) {
+        const since = process.hrtime.bigint()
+        // One that is down fails at once.
+        await this.environment.probe?.().catch(() => {})
+        look('the store', since)
+        await sleep(PROBE_MS)
+      }
+    }
+    if (this.environment.probe) void probe()
+    return () => {
+      isOver = true
+      clearInterval(timer)
+    }
   }
 
   #phase(name: 'warm-up' | 'faults' | 'recovery' | 'end'): void {
@@ -157,22 +198,25 @@ class Controller implements Victims {
   }
 
   async #inject(faults: readonly Fault[], ms: number): Promise<void> {
+    const planned = faults.map((one) => ({ one, random: new Random(this.#random.below(2 ** 31)) }))
     const healing: (() => Promise<void>)[] = []
     try {
-      for (const one of faults) {
+      for (const { one, random } of planned) {
         const { name } = one
         const fault = this.#nextFault++
         const at = process.hrtime.bigint()
-        const injection = await one.begin(this, this.#random, ms)
-        this.#log({ type: 'fault', at, fault, name, target: injection.target, forgets: one.forgets(this.environment) })
-        healing.unshift(async () => {
+        const injection = await one.begin(this, random, ms)
+        const cutsOff = one.cutsOff?.(this.environment) === true && { cutsOffSince: process.hrtime.bigint() }
+        this.#log({ type: 'fault', at, fault, name, target: injection.target, forgets: one.forgets(this.environment), ...cutsOff })
+        healing.push(async () => {
+          const since = process.hrtime.bigint()
           await injection.heal()
-          this.#log({ type: 'healed', at: process.hrtime.bigint(), fault, name })
+          this.#log({ type: 'healed', at: process.hrtime.bigint(), fault, name, since })
         })
       }
       await sleep(ms)
     } finally {
-      for (const heal of healing) await heal()
+      await healAll(healing)
     }
   }
 
@@ -180,6 +224,7 @@ class Controller implements Victims {
   async #end(): Promise<Violation[]> {
     const at = process.hrtime.bigint()
     const wrong = (await Promise.all(this.#workers.map((worker) => worker.finish()))).flat()
+    wrong.push(...this.#everybody.filter((worker) => worker.saidCanary).map(({ name }) => `${name}: it printed the password`))
     const violations = wrong.map((message): Violation => ({ invariant: 'clean end', message, at, ops: [] }))
     const leftovers = await this.#leftovers()
     if (leftovers.length > 0) violations.push({ invariant: 'no leaked key', message: leftovers.join(', '), at, ops: [] })
@@ -195,4 +240,16 @@ class Controller implements Victims {
       await sleep(200)
     }
   }
+}
+
+/** At once: a worker that begins anew may be in need of the network or the server that the other fault is about. */
+async function healAll(healing: readonly (() => Promise<void>)[]): Promise<void> {
+  const healed = await Promise.allSettled(healing.map((heal) => heal()))
+  for (const one of healed) if (one.status === 'rejected') throw one.reason
+}
+
+function failureOf(error: unknown): Violation {
+  const { message, cause } = error as Error
+  const why = cause instanceof Error ? `: ${cause.message}` : ''
+  return { invariant: 'all is healed', message: `${message}${why}`, at: process.hrtime.bigint(), ops: [] }
 }

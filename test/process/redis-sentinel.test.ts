@@ -35,6 +35,19 @@ describe.each(drivers)('through %s', (driver) => {
     while ((await redis.waiting('k')) === 0) await sleep(5)
   }
 
+  it('a proxy in between is the only way to the servers: else what the nemesis breaks would not be felt', async () => {
+    const route = await redis.behindProxy()
+    const { proxy } = route
+    const locks = await route.connect()
+    const lock = await locks.lock('k')
+    const partition = proxy.hold()
+    await expect(locks.lock('other', { waitMs: 300 })).rejects.toThrow()
+    partition.heal()
+    await lock.release()
+    await locks.close()
+    await proxy.close()
+  })
+
   /** kill -9, or SIGSTOP: then connections stay open, and nothing is answered. */
   const strike = (master: RedisServer, fault: 'killed' | 'hung') => (fault === 'killed' ? master.kill() : master.pause())
 

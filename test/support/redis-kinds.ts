@@ -247,10 +247,11 @@ export class Deployment extends Route {
 }
 
 /**
- * `MOVED 1 127.0.0.1:20001` and CLUSTER NODES, CLUSTER SLOTS, SENTINEL GET-MASTER-ADDR-BY-NAME. All ports of tests have five
- * digits, so that lengths stay as they are.
+ * `MOVED 1 127.0.0.1:20001` and CLUSTER NODES, CLUSTER SLOTS, SENTINEL GET-MASTER-ADDR-BY-NAME; with the name of the field in between
+ * SENTINEL MASTER, REPLICAS and SENTINELS, which node-redis goes by. All ports of tests have five digits, so that lengths stay as they
+ * are.
  */
-const ADDRESS = /(127\.0\.0\.1(?::|\r\n:|\r\n\$5\r\n))(\d{5})(?!\d)/g
+const ADDRESS = /(127\.0\.0\.1(?::|\r\n:|\r\n(?:\$4\r\nport\r\n)?\$5\r\n))(\d{5})(?!\d)/g
 
 function translatePorts(chunk: Buffer, portOf: (port: number) => number): Buffer {
   if (!chunk.includes('127.0.0.1')) return chunk

@@ -66,6 +66,8 @@ export interface Proxy {
   /** In the order of the servers. */
   readonly ports: readonly number[]
   readonly connections: readonly Connection[]
+  /** How long what is on its way will still be delayed, at most. */
+  readonly behindMs: number
   /** Can be changed at any time. */
   onData: DataHook | undefined
   url(scheme?: string): string
@@ -161,6 +163,10 @@ class FaultyProxy implements Proxy {
 
   get connections(): readonly Connection[] {
     return [...this.#pairs]
+  }
+
+  get behindMs(): number {
+    return Math.max(0, ...[...this.#pairs].map((pair) => pair.behindMs))
   }
 
   url(scheme = 'redis'): string {
@@ -330,6 +336,10 @@ class Pair implements Connection {
     })
   }
 
+  get behindMs(): number {
+    return Math.max(...this.#lanes.map((lane) => lane.behindMs))
+  }
+
   pump(): void {
     for (const lane of this.#lanes) lane.pump()
   }
@@ -375,6 +385,10 @@ class Lane {
       this.#draining = false
       this.pump()
     })
+  }
+
+  get behindMs(): number {
+    return Math.max(0, this.#lastDueAt - performance.now())
   }
 
   stop(): void {

@@ -73,6 +73,29 @@ describe('the judges', () => {
     expect(new Log().hold('a', { from: 3_000 }).fault('client stop', 3_001, 4_500).hold('b', { from: 4_200, to: 4_210 }).verdict()).toEqual([])
   })
 
+  it('loss in time: not for longer than a TTL after it was cut off, also if nobody else is given it', () => {
+    const held = (until: number, { target = 'a', forgets = false, workers = 'a' } = {}) => {
+      const log = new Log().hold('a', { from: 3_000, to: until, worker: workers })
+      log.add({ type: 'fault', at: ms(3_050), fault: 0, name: 'partition', target, cutsOffSince: ms(3_100), forgets })
+      return log.add({ type: 'healed', at: ms(5_050), fault: 0, name: 'partition', since: ms(5_000) }).verdict()
+    }
+    expect(held(4_090)).toEqual([])
+    expect(held(4_110)).toEqual(['loss in time'])
+    // The server itself is away, and so it is everybody's.
+    expect(held(4_110, { target: '6379' })).toEqual(['loss in time'])
+    expect(held(4_110, { target: 'traffic-1' })).toEqual([])
+    expect(held(4_110, { forgets: true })).toEqual([])
+    // By then it may have been renewed.
+    expect(held(5_010)).toEqual([])
+  })
+
+  it('fence order, again as soon as everybody has heard of what the store has forgotten', () => {
+    const log = (at: number) =>
+      new Log().hold('a', { from: 3_000, to: 3_010, fence: 1_000n }).fault('FLUSHALL', 3_100, 3_200, true).hold('b', { from: at, to: at + 1, fence: 999n })
+    expect(log(8_000).verdict()).toEqual([])
+    expect(log(8_300).verdict()).toContain('fence order')
+  })
+
   it('fence order', () => {
     const log = new Log().hold('a', { from: 3_000, to: 3_010, fence: 1_000n }).hold('b', { from: 3_020, to: 3_030, fence: 999n })
     expect(log.verdict()).toEqual(['fence order', 'linearizable'])
@@ -100,6 +123,33 @@ describe('the judges', () => {
     expect(wrote('unfenced').verdict()).toEqual([])
   })
 
+  it('accepted fences: none after a higher one, and none of two', () => {
+    const visits = (...all: ['read' | 'wrote', string, bigint][]) => {
+      const log = new Log().hold('a', { from: 3_000, to: 3_010, fence: 500n }).hold('b', { from: 3_020, to: 3_030, fence: 501n })
+      for (const [i, [type, op, fence]] of all.entries()) {
+        const visit = { at: ms(3_040 + i), op, key: 'k', fence, accepted: true, value: 0 }
+        log.add(type === 'read' ? { type, ...visit } : { type, ...visit, lostUpdate: false })
+      }
+      return log.verdict()
+    }
+    expect(visits(['read', 'a', 500n], ['wrote', 'a', 500n], ['read', 'b', 501n])).toEqual([])
+    expect(visits(['read', 'a', 500n], ['read', 'b', 501n], ['wrote', 'a', 500n])).toEqual(['accepted fences'])
+    expect(visits(['read', 'a', 501n], ['read', 'b', 501n])).toEqual(['accepted fences'])
+  })
+
+  it('crash hand-off: the time in which the machine is too slow comes on top, and the dead do not wait', () => {
+    const killed = () =>
+      new Log()
+        .hold('a', { from: 3_000, worker: 'w' })
+        .add({ type: 'ended', at: ms(3_010), worker: 'w', how: 'killed' })
+        .fault('client kill', 3_010, 4_000)
+    const stalled = (since: number, at: number) => killed().add({ type: 'stalled', since: ms(since), at: ms(at), worker: 'b' })
+    const next = (log: Log, from: number) => log.hold('b', { asked: 3_001, from, to: from + 1 }).verdict()
+    expect(next(stalled(3_500, 4_000), 5_400)).toEqual([])
+    expect(next(stalled(3_500, 4_000), 5_600)).toEqual(['crash hand-off'])
+    expect(killed().ask('other', { at: 3_001, worker: 'w' }).hold('b', { from: 6_000, to: 6_001 }).verdict()).toEqual([])
+  })
+
   it('crash hand-off: within a TTL and a second, if somebody waits', () => {
     const killed = (nextAt: number) =>
       new Log()
@@ -122,7 +172,13 @@ describe('the judges', () => {
     const lost = () => new Log().hold('a', { from: 3_000 }).add({ type: 'lost', at: ms(4_000), worker: 'a', op: 'a', key: 'k', error: 'OwnershipLostError' })
     expect(lost().verdict()).toEqual(['nothing lost'])
     expect(lost().fault('partition', 2_500, 3_500).verdict()).toEqual([])
-    expect(lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), worker: 'w' }).verdict()).toEqual([])
+    const stalled = (worker: string) => lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), worker })
+    expect(stalled('a').verdict()).toEqual([])
+    expect(lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), what: 'the store' }).verdict()).toEqual([])
+    expect(stalled('traffic-1').verdict()).toEqual(['nothing lost'])
+    const partition = (target: string) => lost().add({ type: 'fault', at: ms(2_500), fault: 0, name: 'partition', target })
+    expect(partition('traffic-1 a').verdict()).toEqual([])
+    expect(partition('traffic-1').verdict()).toEqual(['nothing lost'])
   })
 
   it('first come, first served, before the first fault', () => {

@@ -161,6 +161,20 @@ describe('delay', () => {
     expect(performance.now() - healedAt).toBeLessThan(150)
   })
 
+  test('what is on its way is still late when it is healed, and how late is known', async () => {
+    const proxy = await proxied()
+    const a = await client(proxy)
+    expect(proxy.behindMs).toBe(0)
+    const rule = proxy.delay(1_000, { direction: 'up' })
+    a.send('late')
+    await vi.waitFor(() => expect(proxy.behindMs).toBeGreaterThan(0), { interval: 2 })
+    rule.heal()
+    expect(proxy.behindMs).toBeLessThanOrEqual(1_000)
+    await sleep(Math.ceil(proxy.behindMs))
+    expect(proxy.behindMs).toBe(0)
+    await a.receives('late')
+  })
+
   test('jitter changes the times and not the order', async () => {
     const proxy = await proxied({ seed: 7 })
     const a = await client(proxy)

@@ -57,6 +57,7 @@ function keep({ events, atMs }: Scene, involved: ReadonlySet<string>): Set<Timed
 
 function who(event: Event, operations: ReadonlyMap<string, Operation>): string {
   if ('worker' in event) return visible(event.worker, 24)
+  if (event.type === 'stalled') return event.what
   if (event.type === 'read' || event.type === 'wrote') return visible(operations.get(event.op)?.worker ?? '?', 24)
   return event.type === 'phase' ? 'run' : 'nemesis'
 }

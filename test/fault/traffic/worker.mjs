@@ -5,6 +5,7 @@
  * is ours to take, and after if it is something that we were given.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { inspect } from 'node:util'
 
 const setup = JSON.parse(process.env.HOLDFAST_FAULT_WORKER)
 const { name, way, url, prefix, library, ttlMs, seed, keys, callers, managers: managerCount, thinkMs, workMs, options } = setup
@@ -149,7 +150,12 @@ async function release(hold) {
   if (!wasOver) tell('released', { ...hold.about, ours })
 }
 
+/** Programs print the errors that they get: what would be printed then must not have the password in it, either. */
+const password = /:\/\/[^/@]*:([^/@]+)@/.exec(url)?.[1]
+
 function nameOf(error) {
+  const text = inspect(error, { depth: 6 })
+  if (password !== undefined && text.includes(password)) console.error(text)
   return error?.name ?? String(error)
 }
 
