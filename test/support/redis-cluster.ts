@@ -30,6 +30,8 @@ export interface ClusterNode {
 /** Where the migration of a slot has got to: the slot is open at both ends, with its keys still here, half way or there. */
 export type MigrationStage = 'opened' | 'one key moved' | 'keys moved'
 
+/** A replica drops a failover that its master or the others did not agree to within 5 s, and tells nobody. */
+const FAILOVER_MS = 6_000
 const SLOTS = 16_384
 
 export async function startRedisCluster(options: RedisClusterOptions = {}): Promise<RedisCluster> {
@@ -156,14 +158,18 @@ export class RedisCluster {
   }
 
   /**
-   * A replica takes over. By default with its master's consent, so that nothing is lost; `FORCE` and `TAKEOVER` are for a
-   * master that does not answer. Resolves when all nodes that are up know, with the new master.
+   * A replica takes over, asked again if nothing came of it. By default with its master's consent, so that nothing is lost;
+   * `FORCE` and `TAKEOVER` are for a master that does not answer. Resolves when all nodes that are up know, with the new master.
    */
   async failover(master: RedisServer, how?: 'FORCE' | 'TAKEOVER'): Promise<RedisServer> {
     const replica = (await this.replicasOf(master)).find(({ isUp }) => isUp)
     if (!replica) throw new Error(`Node ${master.port} has no replica that could take over`)
-    await replica.cli('CLUSTER', 'FAILOVER', ...(how ? [how] : []))
+    let askAgainAt = 0
     await until(`${replica.port} to take over`, async () => {
+      if (performance.now() >= askAgainAt) {
+        askAgainAt = performance.now() + FAILOVER_MS
+        await replica.cli('CLUSTER', 'FAILOVER', ...(how ? [how] : []))
+      }
       const views = await Promise.all(this.nodes.filter(({ isUp }) => isUp).map((node) => this.#view(node)))
       return views.every((view) => view.some(({ server, isMaster }) => server === replica && isMaster))
     })

@@ -105,18 +105,19 @@ export class RedisSentinel {
   /** With everybody's consent. Resolves when all Sentinels that are up know, with the new master. */
   async failover(): Promise<RedisServer> {
     const before = await this.master()
-    await until('the failover to begin', async () => {
-      // NOGOODSLAVE until a Sentinel has heard of the replicas lately, INPROG while another failover ends.
-      const reply = this.sentinels.find(({ isUp }) => isUp)!.cli('SENTINEL', 'FAILOVER', NAME)
-      return reply.then(() => true, () => false)
+    return this.replaced(before, async () => {
+      const asked = this.sentinels.find(({ isUp }) => isUp)!
+      // A failover that did not come off is given up silently. INPROG while one is under way, NOGOODSLAVE until the Sentinel
+      // has heard of the replicas lately.
+      if ((await this.#masterOf(asked)) === before) await asked.cli('SENTINEL', 'FAILOVER', NAME).catch(() => {})
     })
-    return this.replaced(before)
   }
 
   /** Until somebody else is the master; for after it was killed or paused. */
-  async replaced(before: RedisServer): Promise<RedisServer> {
+  async replaced(before: RedisServer, urge = async () => {}): Promise<RedisServer> {
     let master = before
     await until(`${before.port} to be replaced`, async () => {
+      await urge()
       const up = this.sentinels.filter(({ isUp }) => isUp)
       const masters = new Set(await Promise.all(up.map((sentinel) => this.#masterOf(sentinel))))
       ;[master = before] = masters
