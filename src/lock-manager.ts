@@ -74,7 +74,7 @@ export class LockManager implements AsyncDisposable {
     this.#tryOnce = { ...this.#wait, waitMs: 0 }
     // Two processes can be given the same name, and one process can have two managers: each hears of its own claims only.
     this.owner = `${owner}#${randomBytes(4).toString('hex')}`
-    this.#claims = new Claims(backend, { prefix, owner: this.owner, clock }, (hold) => this.#rememberLost(hold))
+    this.#claims = new Claims(backend, { prefix, owner: this.owner, clock, retryMs: this.#wait.retryMs }, (hold) => this.#rememberLost(hold))
     this.#stopLog = logger ? logEvents(logger, this.owner) : printWarnings(this.owner)
   }
 

@@ -96,7 +96,8 @@ export type RevokeState = 'free' | 'told' | 'freed' | 'outsider'
 export type WakeUp =
   /**
    * A claim holds. `since` is a local moment not after the store began to count its TTL; without it the time is not known
-   * and the claim has to be asked for again. `waiting` is how many wait behind it.
+   * and the claim has to be asked for again. `forMs` is what it was granted for, if that is not its TTL: until it is renewed, or
+   * asked for again. `waiting` is how many wait behind it.
    */
   | {
       readonly kind: 'granted'
@@ -104,6 +105,7 @@ export type WakeUp =
       readonly claimId: string
       readonly epoch: bigint
       readonly since: number | undefined
+      readonly forMs?: number
       readonly waiting: number
     }
   /** A held claim has been revoked. */
@@ -139,6 +141,8 @@ export interface Scope {
   /** Unique: no other process, and no other manager in this one, has it. */
   readonly owner: string
   readonly clock: Clock
+  /** How often to look where nothing tells. */
+  readonly retryMs: number
   wake(wakeUp: WakeUp): void
   /** Something an operator should know, such as a store that may evict locks. */
   warn(warning: string): void

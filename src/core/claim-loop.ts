@@ -26,6 +26,8 @@ export interface Pursuit {
   readonly ifBusy: 'queue' | 'leave'
   /** How often to look where neither a wake-up nor an expiry will come. */
   readonly retryMs: number
+  /** Whether what it holds is renewed by itself: then it need not be granted for its whole TTL. */
+  readonly autoRenew: boolean
 }
 
 export interface Grant {
@@ -123,10 +125,11 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   }
 
   /** The store has told that the claim holds. */
-  granted(epoch: bigint, since: number | undefined, waiting: number): void {
+  granted(epoch: bigint, since: number | undefined, waiting: number, forMs = this.claim.ttlMs): void {
     if (this.#state === 'done') return
-    if (since === undefined || epoch <= this.#overEpoch) this.look()
-    else this.#held(epoch, since, waiting, () => this.look())
+    const isShort = forMs < this.claim.ttlMs && !this.#pursuit.autoRenew
+    if (since === undefined || isShort || epoch <= this.#overEpoch) this.look()
+    else this.#held(epoch, { since, forMs }, waiting, () => this.look())
   }
 
   /** Something may have changed on the store. */
@@ -222,7 +225,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     switch (state.status) {
       case 'held':
         if (this.#lookAgain) this.#ask()
-        else this.#held(state.epoch, sentAt, state.waiting, () => this.#lateReply())
+        else this.#held(state.epoch, { since: sentAt, forMs: this.claim.ttlMs }, state.waiting, () => this.#lateReply())
         break
       case 'refused':
         if (this.#finish()) this.outcome.refused(state)
@@ -271,12 +274,11 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     if (epoch > this.#overEpoch) this.#overEpoch = epoch
   }
 
-  #held(epoch: bigint, since: number, waiting: number, tooLate: () => void): void {
-    const { ttlMs } = this.claim
+  #held(epoch: bigint, { since, forMs }: { since: number; forMs: number }, waiting: number, tooLate: () => void): void {
     const now = this.#around.clock.now()
-    // No grant lasts longer than a TTL from now, even if the store's clock was set forward since we compared ours with it.
-    const deadline = Math.min(deadlineOf(since, ttlMs), now + ttlMs - marginMs(ttlMs))
-    if (isTooShort(deadline - now, ttlMs)) return tooLate()
+    // No grant lasts longer than that from now, even if the store's clock was set forward since we compared ours with it.
+    const deadline = Math.min(deadlineOf(since, forMs), now + forMs - marginMs(forMs))
+    if (isTooShort(deadline - now, forMs)) return tooLate()
     this.#heldEpoch = epoch
     if (this.#finish()) this.outcome.held({ claim: this.claim, epoch, deadline, waiting })
   }

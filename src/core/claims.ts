@@ -4,7 +4,7 @@
  */
 import { randomFillSync } from 'node:crypto'
 import { Answers } from './answer.js'
-import type { Backend, BackendFactory, RenewState, ResourceState, RevokeState, WakeUp } from './backend.js'
+import type { Backend, BackendFactory, RenewState, ResourceState, RevokeState, Scope, WakeUp } from './backend.js'
 import { Batcher, OwnClaim } from './batcher.js'
 import { Breather } from './breather.js'
 import type { ClaimLoop } from './claim-loop.js'
@@ -42,8 +42,8 @@ export class Claims implements SeatSurroundings {
   readonly #onLost: (hold: Hold) => void
   #closing: Promise<void> | undefined
 
-  constructor(factory: BackendFactory, scope: { prefix: string; owner: string; clock: Clock }, onLost: (hold: Hold) => void) {
-    const { prefix, owner, clock } = scope
+  constructor(factory: BackendFactory, scope: Pick<Scope, 'prefix' | 'owner' | 'clock' | 'retryMs'>, onLost: (hold: Hold) => void) {
+    const { prefix, owner, clock, retryMs } = scope
     this.owner = owner
     this.clock = clock
     this.#onLost = onLost
@@ -51,6 +51,7 @@ export class Claims implements SeatSurroundings {
       prefix,
       owner,
       clock,
+      retryMs,
       wake: (wakeUp) => this.#wake(wakeUp),
       warn: (warning) => this.events.warn(warning),
     })
@@ -197,7 +198,7 @@ export class Claims implements SeatSurroundings {
     const hold = queue?.hold(claimId)
     switch (wakeUp.kind) {
       case 'granted':
-        if (loop) loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting)
+        if (loop) loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting, wakeUp.forMs)
         else if (!hold && !this.#givenAway.has(claimId)) this.#withdrawals.cameBack(claimId, wakeUp.resource)
         break
       case 'revoked':

@@ -141,8 +141,8 @@ export class Seat implements Outcome {
   #ask(known?: Blocker): void {
     this.#contendedAt = Infinity
     this.#othersWaiting = 0
-    const { waitMs, retryMs } = this.request
-    const pursuit = { ifBusy: waitMs === 0 ? 'leave' : 'queue', retryMs } as const
+    const { waitMs, retryMs, autoRenew } = this.request
+    const pursuit = { ifBusy: waitMs === 0 ? 'leave' : 'queue', retryMs, autoRenew } as const
     this.#loop = new ClaimLoop(this.#around.newClaim(this), pursuit, this.#around, this, known)
     this.#around.pursues(this.#loop)
     this.#loop.start()

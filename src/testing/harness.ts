@@ -26,6 +26,8 @@ export const LONG_MS = 60_000
 const PATIENCE_MS = 4_000
 /** Between asking and asking again, where grants are not told. */
 const POLL_MS = 10
+/** As often as a manager's default. */
+const RETRY_MS = 50
 
 export interface World {
   readonly traits: Traits
@@ -107,6 +109,7 @@ export class Process {
       prefix,
       owner: this.owner,
       clock: this.clock,
+      retryMs: RETRY_MS,
       wake: (wakeUp) => {
         this.wakeUps.push(wakeUp)
         for (const listener of this.#listeners) listener()

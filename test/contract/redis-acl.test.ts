@@ -165,6 +165,6 @@ function party(prefix: string, owner: string, factory: ReturnType<typeof redisBa
   const wakeUps: WakeUp[] = []
   const warnings: string[] = []
   const warn = (warning: string) => warnings.push(warning)
-  const backend: Backend = factory({ prefix, owner, clock: systemClock(), wake: (wakeUp) => wakeUps.push(wakeUp), warn })
+  const backend: Backend = factory({ prefix, owner, clock: systemClock(), retryMs: 50, wake: (wakeUp) => wakeUps.push(wakeUp), warn })
   return { backend, wakeUps, warnings }
 }

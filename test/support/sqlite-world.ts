@@ -35,6 +35,7 @@ export class SqliteWorld {
       prefix: 'test',
       owner,
       clock: systemClock(),
+      retryMs: 50,
       wake: (wakeUp: WakeUp) => void wakeUps.push(wakeUp),
       warn: (warning: string) => void warnings.push(warning),
     }

@@ -177,7 +177,7 @@ class World {
   async leftBehind(): Promise<unknown[]> {
     const found: unknown[] = []
     const { clock } = this
-    const scope = { prefix: 'holdfast', owner: 'inspector', clock, wake() {}, warn() {} }
+    const scope = { prefix: 'holdfast', owner: 'inspector', clock, retryMs: 50, wake() {}, warn() {} }
     for await (const resource of this.store(scope).inspect('')) found.push(resource)
     return found
   }

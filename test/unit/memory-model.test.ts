@@ -233,7 +233,7 @@ async function run(commands: Command[]): Promise<void> {
     const owner = `process-${opened++}`
     const clock = { now: () => model.now + LOCAL_CLOCK_AHEAD, timer: () => ({ cancel() {} }) }
     const backend: Backend = factory({
-      prefix: 'p', owner, clock, wake: (wakeUp) => wakeUps.push([owner, wakeUp]), warn: () => {},
+      prefix: 'p', owner, clock, retryMs: 50, wake: (wakeUp) => wakeUps.push([owner, wakeUp]), warn: () => {},
     })
     return { owner, backend }
   }
@@ -306,7 +306,7 @@ async function run(commands: Command[]): Promise<void> {
 /** Where a store begins to count is its own affair. */
 async function lastEpochOf(factory: BackendFactory): Promise<bigint> {
   const clock = { now: () => 0, timer: () => ({ cancel() {} }) }
-  const backend = factory({ prefix: 'elsewhere', owner: 'nobody', clock, wake: () => {}, warn: () => {} })
+  const backend = factory({ prefix: 'elsewhere', owner: 'nobody', clock, retryMs: 50, wake: () => {}, warn: () => {} })
   const [state] = await backend.claim([claimOf('key', 'id')], 'leave')
   return state?.status === 'held' ? state.epoch : expect.unreachable('it is free')
 }

@@ -11,7 +11,7 @@ function setUp() {
   const store = new MemoryStore(() => time.ms)
   const open = (owner: string, wakeUps: WakeUp[] = []): Backend => {
     const wake = (wakeUp: WakeUp) => void wakeUps.push(wakeUp)
-    return new MemoryBackend(store, { prefix: 'p', owner, clock: systemClock(), wake, warn: () => {} })
+    return new MemoryBackend(store, { prefix: 'p', owner, clock: systemClock(), retryMs: 50, wake, warn: () => {} })
   }
   return { time, store, open }
 }
@@ -124,7 +124,7 @@ describe('a store in memory', () => {
   })
 
   it('is one for all managers of a factory, and another for another factory', async () => {
-    const scope = (owner: string) => ({ prefix: 'p', owner, clock: systemClock(), wake: () => {}, warn: () => {} })
+    const scope = (owner: string) => ({ prefix: 'p', owner, clock: systemClock(), retryMs: 50, wake: () => {}, warn: () => {} })
     const [factory, other] = [memoryBackend(), memoryBackend()]
     expect((await one(factory(scope('a')).claim([claim('key')], 'leave'))).status).toBe('held')
     expect((await one(factory(scope('b')).claim([claim('key')], 'leave'))).status).toBe('refused')

@@ -1,0 +1,103 @@
+/** `pg`: a pool, by what it can do. */
+import type { Channel, PostgresClient } from '../client.js'
+
+export interface PgPool {
+  connect(): Promise<PgPoolClient>
+  readonly options: object
+  /** The class of its connections; its types do not tell. */
+  readonly Client?: unknown
+}
+
+interface PgQueries {
+  query(text: string, values?: unknown[]): Promise<{ rows: unknown[] } | { rows: unknown[] }[]>
+  on(event: 'error', listener: (error: Error) => void): unknown
+  off(event: 'error', listener: (error: Error) => void): unknown
+}
+
+interface PgPoolClient extends PgQueries {
+  release(destroy?: boolean): void
+}
+
+interface PgConnection extends PgQueries {
+  readonly processID: number
+  connect(): Promise<void>
+  end(): Promise<void>
+  unref?(): void
+  on(event: string, listener: (event: never) => void): unknown
+}
+
+/** A connection that has not answered for so long is not waited for any longer, nor used again. */
+const ANSWER_MS = 5_000
+
+export function isPgPool(client: unknown): client is PgPool {
+  const { connect, options, Client } = (client ?? {}) as Partial<PgPool>
+  return typeof connect === 'function' && typeof options === 'object' && typeof Client === 'function'
+}
+
+export class PgClient implements PostgresClient {
+  readonly #pool: PgPool
+  readonly #end: () => Promise<void>
+
+  constructor(pool: PgPool, end: () => Promise<void> = async () => {}) {
+    this.#pool = pool
+    this.#end = end
+  }
+
+  async query(text: string, values: readonly string[]): Promise<string> {
+    const { rows } = (await this.#run(text, [...values])) as { rows: { result: string }[] }
+    return rows[0]!.result
+  }
+
+  async script(text: string): Promise<void> {
+    await this.#run(text)
+  }
+
+  async listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
+    const Connection = this.#pool.Client as new (options: object) => PgConnection
+    const connection = new Connection(this.#pool.options)
+    connection.on('error', onEnd)
+    connection.on('end', onEnd)
+    connection.on('notification', ({ payload = '' }: { payload?: string }) => onNews(payload))
+    try {
+      await inTime(connection.connect())
+      await inTime(connection.query(`LISTEN "${channel}"`))
+    } catch (error) {
+      void connection.end().catch(() => {})
+      throw error
+    }
+    connection.unref?.()
+    return { pid: connection.processID, close: () => connection.end() }
+  }
+
+  close(): Promise<void> {
+    return this.#end()
+  }
+
+  async #run(text: string, values?: unknown[]): Promise<unknown> {
+    const connection = await this.#pool.connect()
+    let isSound = false
+    // It is told by the query, too; but without a listener it would end the process.
+    connection.on('error', ignore)
+    try {
+      const result = await inTime(connection.query(text, values))
+      isSound = true
+      return result
+    } catch (error) {
+      // What the server refused leaves the connection as it was.
+      isSound = typeof (error as { severity?: unknown }).severity === 'string' && (error as { severity: string }).severity === 'ERROR'
+      throw error
+    } finally {
+      connection.off('error', ignore)
+      connection.release(!isSound)
+    }
+  }
+}
+
+function ignore(): void {}
+
+function inTime<T>(work: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`No answer within ${ANSWER_MS} ms`)), ANSWER_MS)
+    void work.then(resolve, reject).finally(() => clearTimeout(timer))
+  })
+}

@@ -1,0 +1,77 @@
+/** PostgreSQL, as the steps see it. */
+import { createHash } from 'node:crypto'
+import { ConfigurationError } from '../../../core/errors.js'
+import { CannotListen, type Database, type Failure, type Listener, type Listening, type StepName } from '../server/database.js'
+import type { PostgresClient } from './client.js'
+import { isForbidden, isMissing, postgresFailure } from './errors.js'
+import { Ear } from './ear.js'
+import type { PostgresSchema } from './schema.js'
+
+export class PostgresDatabase implements Database {
+  readonly name = 'postgres'
+  readonly listen: Database['listen']
+  readonly #client: PostgresClient
+  readonly #schema: PostgresSchema
+  readonly #mayMigrate: boolean
+
+  constructor(client: PostgresClient, schema: PostgresSchema, { migrate }: { readonly migrate: boolean }) {
+    this.#client = client
+    this.#schema = schema
+    this.#mayMigrate = migrate
+    this.listen = client.listen ? (owner, listener) => this.#listen(owner, listener) : undefined
+  }
+
+  async migrate(): Promise<void> {
+    const { name, calls, lastFunction, script } = this.#schema
+    if (await this.#client.query(calls.isThere, [name, lastFunction]) !== '0') return
+    if (!this.#mayMigrate) {
+      throw new ConfigurationError(`There are no tables and functions of ours in the schema "${name}". Run what postgresMigration() prints first.`)
+    }
+    try {
+      await this.#client.script(script)
+    } catch (error) {
+      if (!isForbidden(error)) throw error
+      throw new ConfigurationError(
+        `This user may not make tables and functions in the schema "${name}" (${(error as Error).message}). Have somebody who may run what `
+          + 'postgresMigration() prints, and what postgresGrants(user) prints.',
+        { cause: error },
+      )
+    }
+  }
+
+  async call(step: StepName, values: readonly string[]): Promise<string> {
+    const text = this.#schema.calls[step]
+    try {
+      return await this.#client.query(text, values)
+    } catch (error) {
+      if (!isMissing(error) || !this.#mayMigrate) throw error
+      // Somebody has dropped them. What was held is lost, as the next renewals will find; others can go on.
+      await this.migrate()
+      return this.#client.query(text, values)
+    }
+  }
+
+  failureOf(error: unknown): Failure {
+    return postgresFailure(error)
+  }
+
+  close(): Promise<void> {
+    return this.#client.close()
+  }
+
+  async #listen(owner: string, listener: Listener): Promise<Listening> {
+    const channel = `holdfast_${createHash('md5').update(owner).digest('hex')}`
+    const { calls } = this.#schema
+    const ear = await Ear.open({
+      listener,
+      listen: (onNews, onEnd) => this.#client.listen!(channel, onNews, onEnd),
+      probe: async (text) => void (await this.#client.query(calls.notify, [channel, text])),
+    })
+    // A pooler tells a number of its own; and what it listens to is heard by whoever has that connection at the time.
+    if ((await this.#client.query(calls.isBackend, [String(ear.pid)])) === '0') {
+      await ear.close()
+      throw new CannotListen('There is a pooler between us and the server, through which nothing can be heard.')
+    }
+    return ear
+  }
+}

@@ -1,0 +1,82 @@
+-- The layout, version 1. `{name}` is a table of ours, or a function of this version, wherever they were put.
+--
+-- Times are milliseconds of the database's clock. Keys, types and metadata are bytes: text refuses a NUL, and is compared by
+-- somebody's collation. A row of `locks` is the only point at which a key is serialised: whoever changes anything about a key
+-- has locked its row first, and who has several keys locks them in their order.
+
+-- One row: what is true of all of it.
+--   floor      no number up to this one is drawn for a new row: raised when rows are deleted, so that epochs only grow. It begins
+--              with the time of day in microseconds, so that it is higher than all that were drawn in tables that are gone
+--   tidied_at  when somebody last looked for idle rows
+CREATE TABLE IF NOT EXISTS {meta} (
+  one integer PRIMARY KEY CHECK (one = 1),
+  version integer NOT NULL,
+  floor bigint NOT NULL,
+  tidied_at float8 NOT NULL
+);
+INSERT INTO {meta} (one, version, floor, tidied_at)
+VALUES (1, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, 0)
+ON CONFLICT (one) DO NOTHING;
+
+-- One row per resource, in use or used less than a minute ago.
+--   slots, used, waiting  the limit, how much of it is taken, and how many wait
+--   last                  the last number drawn, for a ticket or an epoch
+--   id … metadata         the holder, if the limit is 1; others are in `claims`
+--   expires_at            when the holder expires; of several, none does before this
+-- No other index, and room on each page: so no update has to touch an index.
+CREATE TABLE IF NOT EXISTS {locks} (
+  prefix bytea NOT NULL,
+  key bytea NOT NULL,
+  slots bigint NOT NULL,
+  used bigint NOT NULL,
+  waiting integer NOT NULL,
+  last bigint NOT NULL,
+  id text,
+  owner text,
+  epoch bigint,
+  revoked boolean NOT NULL DEFAULT false,
+  type bytea,
+  metadata bytea,
+  granted_at float8,
+  expires_at float8 NOT NULL,
+  created_at float8 NOT NULL,
+  updated_at float8 NOT NULL,
+  PRIMARY KEY (prefix, key)
+) WITH (fillfactor = 40);
+
+-- Claims that wait, and those that hold where the limit is above 1.
+--   number  its ticket while it waits, its epoch once it holds
+CREATE TABLE IF NOT EXISTS {claims} (
+  prefix bytea NOT NULL,
+  key bytea NOT NULL,
+  held boolean NOT NULL,
+  number bigint NOT NULL,
+  id text NOT NULL,
+  owner text NOT NULL,
+  take bigint NOT NULL,
+  ttl_ms float8 NOT NULL,
+  revoked boolean NOT NULL DEFAULT false,
+  type bytea,
+  metadata bytea,
+  granted_at float8,
+  expires_at float8,
+  PRIMARY KEY (prefix, key, held, number)
+);
+CREATE INDEX IF NOT EXISTS {claims_by_id} ON {claims} (id);
+
+-- Processes that wait (an owner is one manager in one): one row, however many claims.
+--   alive_until  when it counts as gone, unless it is heard of before
+--   listens      whether it hears of a NOTIFY; if not, what it should know is left in `news`
+CREATE TABLE IF NOT EXISTS {clients} (
+  owner text PRIMARY KEY,
+  alive_until float8 NOT NULL,
+  listens boolean NOT NULL
+) WITH (fillfactor = 40);
+
+CREATE TABLE IF NOT EXISTS {news} (
+  owner text NOT NULL,
+  number bigint GENERATED ALWAYS AS IDENTITY,
+  news text NOT NULL,
+  written_at float8 NOT NULL,
+  PRIMARY KEY (owner, number)
+);
