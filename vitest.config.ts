@@ -2,6 +2,9 @@ import { defineConfig } from 'vitest/config'
 
 const setupFiles = ['scripts/lib/end-with-vitest.mjs']
 
+/** They measure time, memory or speed. */
+const alone = ['bench', 'peers', 'redis-convoy', 'redis-leaks', 'sqlite'].map((name) => `test/process/${name}.test.ts`)
+
 export default defineConfig({
   test: {
     projects: [
@@ -15,17 +18,29 @@ export default defineConfig({
         }
       },
       {
-        // These start servers and kill processes, and what they measure suffers from company: one file after the other,
-        // and none beside the unit tests.
+        // These start servers and kill processes. They wait more than they work, so two can share a machine.
         test: {
           name: 'process',
           setupFiles,
+          include: ['test/{process,fault,interop,package}/**/*.test.ts'],
+          exclude: alone,
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
+          maxWorkers: 2,
+          sequence: { groupOrder: 1 }
+        }
+      },
+      {
+        // What these measure suffers from company: one file after the other.
+        test: {
+          name: 'alone',
+          setupFiles,
           // The nemesis for a few minutes; `npm run nemesis` for as long as one likes.
-          include: ['test/{process,fault,interop,package}/**/*.test.ts', 'test/fault/**/*.nemesis.ts'],
+          include: [...alone, 'test/fault/**/*.nemesis.ts'],
           testTimeout: 120_000,
           hookTimeout: 120_000,
           fileParallelism: false,
-          sequence: { groupOrder: 1 }
+          sequence: { groupOrder: 2 }
         }
       }
     ]

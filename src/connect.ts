@@ -14,6 +14,8 @@ type Loader = (url: string, connectTimeoutMs: number) => Promise<BackendFactory>
 
 const redis: Loader = async (url, timeoutMs) => (await import('./backends/redis/from-url.js')).redisFromUrl(url, timeoutMs)
 
+const postgres: Loader = async (url, timeoutMs) => (await import('./backends/sql/postgres/from-url.js')).postgresFromUrl(url, { connectTimeoutMs: timeoutMs })
+
 const LOADERS: Readonly<Record<string, Loader>> = {
   'memory:': async () => (await import('./backends/memory/index.js')).memoryBackend(),
   'sqlite:': async (url) => (await import('./backends/sql/sqlite/from-url.js')).sqliteFromUrl(url),
@@ -23,9 +25,11 @@ const LOADERS: Readonly<Record<string, Loader>> = {
   'rediss+sentinel:': redis,
   'redis+cluster:': redis,
   'rediss+cluster:': redis,
+  'postgres:': postgres,
+  'postgresql:': postgres,
 }
 
-const PLANNED = ['etcd:', 'etcds:', 'postgres:', 'postgresql:', 'mysql:', 'mariadb:']
+const PLANNED = ['etcd:', 'etcds:', 'mysql:', 'mariadb:']
 
 /**
  * Connects to a store: a URL, or a backend made from your own client. Without a target, the environment variable

@@ -16,11 +16,11 @@ interface Orders {
 
 const SHORT: Orders = {
   plans: [
-    { backend: 'memory', seed: 1, faultsMs: 10_000 },
-    { backend: 'sqlite', seed: 5, faultsMs: 20_000 },
-    { backend: 'redis', seed: 2, faultsMs: 30_000 },
-    { backend: 'sentinel', seed: 3, faultsMs: 25_000 },
-    { backend: 'cluster', seed: 4, faultsMs: 25_000 },
+    { backend: 'memory', seed: 1, faultsMs: 8_000 },
+    { backend: 'sqlite', seed: 5, faultsMs: 12_000 },
+    { backend: 'redis', seed: 2, faultsMs: 15_000 },
+    { backend: 'sentinel', seed: 3, faultsMs: 12_000 },
+    { backend: 'cluster', seed: 4, faultsMs: 12_000 },
   ],
 }
 

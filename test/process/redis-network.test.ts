@@ -12,7 +12,7 @@ const noteUnhandled = (reason: unknown) => unhandled.push(reason)
 const msSince = (start: number) => performance.now() - start
 
 /** The first kind stands for what is the same in all of them, and has the longest stress. */
-const suites = kinds.map((kind, i) => ({ ...kind, rounds: i === 0 ? 150 : 50 }))
+const suites = kinds.map((kind, i) => ({ ...kind, rounds: i === 0 ? 60 : 20 }))
 
 describe.each(suites)('$name', ({ start, resends, rounds }) => {
   let redis: Deployment

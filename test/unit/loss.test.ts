@@ -120,19 +120,19 @@ describe('a reply that comes late', () => {
 
 describe('a pushed grant', () => {
   /** A holder, and one who waits behind it for `ttlMs`; the store has granted it, but not told anybody. */
-  async function granted(ttlMs = 10_000) {
+  async function granted(ttlMs = 10_000, autoRenew = false) {
     const world = manualWorld()
     const [a, b] = [world.manager(), world.manager()]
     const lock = await a.lock('k', { ttlMs: 600_000 })
-    const waiting = watch(b.lock('k', { ttlMs, autoRenew: false }))
+    const waiting = watch(b.lock('k', { ttlMs, autoRenew }))
     await settle()
     const wakeUps = world.store.holdWakeUps()
     await lock.release()
     await settle()
     const grant = world.store.wakeUps.find(({ kind }) => kind === 'granted')
     if (grant?.kind !== 'granted') throw new Error('The store has not granted it.')
-    const push = async (since: number | undefined) => {
-      world.store.wake(b.owner, { ...grant, since })
+    const push = async (since: number | undefined, forMs?: number) => {
+      world.store.wake(b.owner, { ...grant, since, ...(forMs !== undefined && { forMs }) })
       await settle()
     }
     return { ...world, waiting, push, wakeUps, asked: () => world.store.sent('claim').length - 2 }
@@ -188,6 +188,47 @@ describe('a pushed grant', () => {
     await push(since)
     expect(waiting.state).toBe('pending')
     third!.assertHeld()
+  })
+
+  it('for less than the TTL lasts for that long, and is renewed at once', async () => {
+    const { clock, store, waiting, push, asked } = await granted(10_000, true)
+    const renewals = store.hold('renew')
+    await push(clock.now(), 2_000)
+    expect(waiting.value!.remainingMs).toBe(1_958)
+    await clock.advance(0)
+    expect(asked()).toBe(0)
+    expect(store.sent('renew')).toHaveLength(1)
+    await clock.advance(100)
+    waiting.value!.assertHeld()
+    renewals.release()
+    await settle()
+    expect(waiting.value!.remainingMs).toBe(9_690)
+  })
+
+  it('for less than the TTL, and never renewed, ends before the store would end it', async () => {
+    const { clock, store, waiting, push } = await granted(10_000, true)
+    store.hold('renew')
+    await push(clock.now(), 2_000)
+    await clock.advance(1_957)
+    waiting.value!.assertHeld()
+    await clock.advance(1)
+    expect(waiting.value!.signal.aborted).toBe(true)
+  })
+
+  it('for less than the TTL of which too little is left is asked again', async () => {
+    const { clock, waiting, push, asked } = await granted(10_000, true)
+    const since = clock.now()
+    clock.jump(1_559)
+    await push(since, 2_000)
+    expect(asked()).toBe(1)
+    expect(waiting.value!.remainingMs).toBe(9_790)
+  })
+
+  it('for less than the TTL of a lock that nobody renews is asked again', async () => {
+    const { clock, waiting, push, asked } = await granted()
+    await push(clock.now(), 2_000)
+    expect(asked()).toBe(1)
+    expect(waiting.value!.remainingMs).toBe(9_790)
   })
 
   it('from a store whose clock runs ahead lasts no longer than a TTL from now', async () => {

@@ -11,14 +11,16 @@ import { PostgresSchema } from './schema.js'
 /** Two lists at a time, renewals, withdrawals, and what looks around. */
 const MOST_CONNECTIONS = 5
 
-export function postgresFromUrl(
-  url: string,
-  schema = new PostgresSchema(),
-  options: { readonly migrate: boolean } = { migrate: true },
-  connectTimeoutMs = 5_000,
-): BackendFactory {
+interface UrlOptions {
+  readonly schema?: PostgresSchema
+  readonly migrate?: boolean
+  readonly connectTimeoutMs?: number
+}
+
+export function postgresFromUrl(url: string, options: UrlOptions = {}): BackendFactory {
   checkUrl(url)
-  return (scope) => new SqlServerBackend(new PostgresDatabase(new LateClient(() => open(url, connectTimeoutMs)), schema, options), scope)
+  const { schema = new PostgresSchema(), migrate = true, connectTimeoutMs = 5_000 } = options
+  return (scope) => new SqlServerBackend(new PostgresDatabase(new LateClient(() => open(url, connectTimeoutMs)), schema, { migrate }), scope)
 }
 
 /** A URL may contain a password, so nothing of it is quoted. */

@@ -27,7 +27,7 @@ export interface PostgresOptions extends PostgresNames {
 export function postgresBackend(client: PgPool | PostgresJs | KyselyLike | string, options: PostgresOptions = {}): BackendFactory {
   const { migrate = true, ...names } = options
   const schema = new PostgresSchema(names)
-  if (typeof client === 'string') return postgresFromUrl(client, schema, { migrate })
+  if (typeof client === 'string') return postgresFromUrl(client, { schema, migrate })
   const known = clientOf(client)
   return (scope) => new SqlServerBackend(new PostgresDatabase(known, schema, { migrate }), scope)
 }
