@@ -41,7 +41,7 @@ await main(async () => {
   const workloads = select(workloadsAt(pace), options)
   if (workloads.length === 0) usage('Nothing is selected. --list shows what there is.')
   if (options.list) return list(workloads)
-  if (storesOf(workloads).includes('redis')) await ensureServers()
+  if (storesOf(workloads).includes('redis')) await ensureServers(['redis-server'])
   await withTestDir((folder) => bench(folder, workloads, { rounds: pace.rounds, ...options }))
 })
 

@@ -1,11 +1,16 @@
-import { accessSync, constants, rmSync, writeFileSync } from 'node:fs'
-import { delimiter, join } from 'node:path'
+import { rmSync, writeFileSync } from 'node:fs'
+import { findBinary } from './binaries.mjs'
 import { withFileLock } from './file-lock.mjs'
 import { pause, run, step, Stop } from './run.mjs'
 
 /** The servers that the tests start for themselves, on ports of their own. All must be there: a missing one is no skip. */
 const SERVERS = [
   { command: 'redis-server', debian: 'redis-server', brew: 'redis' },
+  { command: 'postgres', debian: 'postgresql', brew: 'postgresql' },
+  { command: 'pgbouncer', debian: 'pgbouncer', brew: 'pgbouncer' },
+  { command: 'mariadbd', debian: 'mariadb-server', brew: 'mariadb' },
+  // For the certificates of servers.
+  { command: 'openssl', debian: 'openssl', brew: 'openssl' },
   // For the faults of a machine: test/fault/machine.
   { command: 'gcc', debian: 'gcc libc6-dev', brew: 'gcc' }
 ]
@@ -13,19 +18,22 @@ const SERVERS = [
 const POLICY = '/usr/sbin/policy-rc.d'
 const APT = ['-q', '-o', 'DPkg::Lock::Timeout=300']
 
-export async function ensureServers() {
+/** `commands`: only these. */
+export async function ensureServers(commands = SERVERS.map(({ command }) => command)) {
+  const missing = () => SERVERS.filter(({ command }) => commands.includes(command) && !findBinary(command))
+  const names = (how) => missing().map((server) => server[how]).join(' ')
   if (missing().length === 0) return
-  if (process.getuid?.() !== 0 || !isInPath('apt-get')) {
-    console.error(`The tests need ${names()} in PATH. Install with one of`)
+  if (process.getuid?.() !== 0 || !findBinary('apt-get')) {
+    console.error(`The tests need ${names('command')} in PATH. Install with one of`)
     console.error(`  sudo apt-get install ${names('debian')}`)
     console.error(`  brew install ${names('brew')}`)
     throw new Stop()
   }
   // For the whole machine, since two runs would otherwise take the policy file away from each other.
   await withFileLock('apt', async () => {
-    if (missing().length > 0) await install(missing().flatMap(({ debian }) => debian.split(' ')))
+    if (missing().length > 0) await install(names('debian').split(' '))
   })
-  if (missing().length > 0) throw new Error(`installed, but still not in PATH: ${names()}`)
+  if (missing().length > 0) throw new Error(`installed, but still not found: ${names('command')}`)
 }
 
 async function install(packages) {
@@ -63,18 +71,4 @@ function create(file, text) {
     if (error.code === 'EEXIST') return false
     throw error
   }
-}
-
-const missing = () => SERVERS.filter(({ command }) => !isInPath(command))
-const names = (how = 'command') => missing().map((server) => server[how]).join(' ')
-
-function isInPath(command) {
-  return (process.env.PATH ?? '').split(delimiter).some((folder) => {
-    try {
-      accessSync(join(folder, command), constants.X_OK)
-      return true
-    } catch {
-      return false
-    }
-  })
 }

@@ -1,10 +1,13 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir, uptime } from 'node:os'
 import { join } from 'node:path'
+import { childrenOf } from './children.mjs'
 
 /** A folder for the length of a run. Tests keep their servers' files in it, each server with a `*.pid`. */
 export async function withTestDir(body) {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
+  // Some servers refuse to be root. Run as somebody else, they have to get to their files.
+  if (process.getuid?.() === 0) chmodSync(folder, 0o711)
   try {
     return await body(folder)
   } finally {
@@ -20,12 +23,19 @@ function killLeftOver(folder) {
     const file = join(folder, name)
     const pid = Number.parseInt(readFileSync(file, 'utf8'), 10)
     if (!(pid > 1) || wasReused(pid, statSync(file).mtimeMs)) continue
-    try {
-      process.kill(pid, 'SIGKILL')
-      console.error(`killed ${name.slice(0, -4)} (pid ${pid}), which a test left running`)
-    } catch (error) {
-      if (error.code !== 'ESRCH') throw error
-    }
+    // Those of a server that was paused would not notice that it is gone.
+    const children = childrenOf(pid)
+    if (kill(pid)) console.error(`killed ${name.slice(0, -4)} (pid ${pid}), which a test left running`)
+    children.forEach(kill)
+  }
+}
+
+function kill(pid) {
+  try {
+    return process.kill(pid, 'SIGKILL')
+  } catch (error) {
+    if (error.code !== 'ESRCH') throw error
+    return false
   }
 }
 

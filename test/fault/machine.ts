@@ -9,10 +9,10 @@
  * as etcd do not.
  */
 import { execFileSync } from 'node:child_process'
-import { closeSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
+import { closeSync, openSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { makeFolder } from '../support/processes.js'
+import { makeFolder, removeAtEnd } from '../support/processes.js'
 
 const SOURCE = fileURLToPath(new URL('./machine/shim.c', import.meta.url))
 const SLOTS = 64
@@ -72,6 +72,6 @@ export class Machine {
 function build(): string {
   const made = makeFolder('machine')
   execFileSync('gcc', ['-shared', '-fPIC', '-O2', '-Wall', '-Werror', '-o', join(made, 'shim.so'), SOURCE, '-ldl'])
-  process.on('exit', () => rmSync(made, { recursive: true, force: true }))
+  removeAtEnd(made)
   return made
 }

@@ -1,0 +1,1 @@
+export declare function findBinary(name: string): string | undefined
