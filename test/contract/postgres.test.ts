@@ -9,28 +9,23 @@ import { startPostgres, type PostgresServer } from '../support/postgres-server.j
 const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, heartbeatMs: 500 } as const
 
 let server: PostgresServer
-const clients: { end(): Promise<unknown> }[] = []
+let pool: pg.Pool
+let sql: postgres.Sql
 
 beforeAll(async () => {
-  server = await startPostgres({ durable: false, settings: { max_connections: 200 } })
+  server = await startPostgres({ durable: false })
+  pool = new pg.Pool({ connectionString: server.url })
+  sql = postgres(server.url, { onnotice: () => {} })
 })
 afterAll(async () => {
-  await Promise.all(clients.map((client) => client.end()))
+  await Promise.all([pool.end(), sql.end()])
   await server.stop()
 })
 
 describe('a pool of pg', () => {
-  conformance(() => {
-    const pool = new pg.Pool({ connectionString: server.url, max: 2 })
-    clients.push(pool)
-    return postgresBackend(pool, { schema: 'through_pg' })
-  }, traits, { describe, it })
+  conformance(() => postgresBackend(pool, { schema: 'through_pg' }), traits, { describe, it })
 })
 
 describe('postgres.js', () => {
-  conformance(() => {
-    const sql = postgres(server.url, { max: 2, onnotice: () => {} })
-    clients.push(sql)
-    return postgresBackend(sql, { tables: 'postgres_js' })
-  }, traits, { describe, it })
+  conformance(() => postgresBackend(sql, { tables: 'postgres_js' }), traits, { describe, it })
 })

@@ -33,8 +33,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'a grant counts for three TTLs',
     file: 'core/claim-loop.js',
-    from: 'Math.min(deadlineOf(since, ttlMs), now + ttlMs - marginMs(ttlMs))',
-    to: 'now + 3 * ttlMs',
+    from: 'Math.min(deadlineOf(since, forMs), now + forMs - marginMs(forMs))',
+    to: 'now + 3 * forMs',
     faults: ['client stop', 'partition'],
     breaks: 'one holder',
   },
