@@ -1,7 +1,7 @@
 /** What fails for a moment is tried again: every step can be taken twice. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Clock } from '../../../core/clock.js'
-import { BackendError } from '../../../core/errors.js'
+import { BackendError, HoldfastError } from '../../../core/errors.js'
 import type { Database, Failure } from './database.js'
 
 /** Whoever waits for the answer has more patience than that, but not much more. */
@@ -32,6 +32,7 @@ export class Retries {
         this.trouble = undefined
         return result
       } catch (error) {
+        if (error instanceof HoldfastError) throw error
         const failure = this.#database.failureOf(error)
         this.trouble = failure.cause
         mayBeDone ||= failure.kind === 'unknown'
