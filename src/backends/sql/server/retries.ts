@@ -9,17 +9,23 @@ const GIVE_UP_MS = 2_000
 const FIRST_PAUSE_MS = 5
 const LONGEST_PAUSE_MS = 500
 
+interface RetrySurroundings {
+  /** Whether nobody waits for the answer any more. */
+  isOver(): boolean
+  onFailure(): void
+}
+
 export class Retries {
   readonly #database: Database
   readonly #clock: Clock
-  readonly #isOver: () => boolean
+  readonly #around: RetrySurroundings
   /** Of the last call, if it failed. */
   trouble: Error | undefined
 
-  constructor(database: Database, clock: Clock, isOver: () => boolean) {
+  constructor(database: Database, clock: Clock, around: RetrySurroundings) {
     this.#database = database
     this.#clock = clock
-    this.#isOver = isOver
+    this.#around = around
   }
 
   /** `mayBeDone`: an earlier try has perhaps done it. */
@@ -35,8 +41,9 @@ export class Retries {
         if (error instanceof HoldfastError) throw error
         const failure = this.#database.failureOf(error)
         this.trouble = failure.cause
+        this.#around.onFailure()
         mayBeDone ||= failure.kind === 'unknown'
-        if (failure.kind === 'final' || this.#isOver() || this.#clock.now() + pauseMs > giveUpAt) throw this.#error(failure)
+        if (failure.kind === 'final' || this.#around.isOver() || this.#clock.now() + pauseMs > giveUpAt) throw this.#error(failure)
         await sleep(pauseMs * (0.5 + Math.random() / 2))
       }
     }
