@@ -16,6 +16,8 @@ const VERSION = 1
 const TABLES = ['meta', 'locks', 'claims', 'clients', 'news']
 /** What whoever takes and releases locks calls. The last one is also the last that is made: if it is there, all are. */
 const STEPS = ['claim', 'renew', 'release', 'revoke', 'inspect', 'read_news', 'leave', 'tidy', 'tidy_page']
+/** What stands in several of them, by the names that they use. */
+const PARTS = new Map(Object.entries(sql.parts).map(([name, text]) => [name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), text]))
 const DATABASE = /^[A-Za-z0-9_$-]{1,64}$/
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,39}$/
 /** A procedure keeps the SQL mode in which it was made. */
@@ -69,7 +71,8 @@ export class MysqlSchema {
 
   #fill(text: string): string {
     return text.replace(/\{(\w+)\}/g, (_, name: string) => {
-      if (name in sql.parts) return this.#fill(sql.parts[name as keyof typeof sql.parts])
+      const part = PARTS.get(name)
+      if (part !== undefined) return this.#fill(part)
       if (name === 'gone_ms') return String(GONE_MS)
       if (name === 'name_length') return String(NAME_LENGTH)
       if (name === 'database') return this.database === undefined ? 'DATABASE()' : `'${this.database}'`

@@ -6,9 +6,11 @@
 -- they were then. They run with the rights of whoever made them (SQL SECURITY DEFINER), so that a user who takes and releases locks
 -- needs no rights to the tables, in which everybody's claim ids are.
 --
--- Lists come as JSON, sorted by key. UNHEX(…) and `the_…` are what was asked for, `it_…` is the row of `locks` as it is.
--- What an INSERT … ON DUPLICATE KEY UPDATE does to a row that is there is to lock it. A SELECT … FOR UPDATE cannot lock one that is not
--- there, and then two would insert it.
+-- Lists come as JSON, sorted by key. `the_…` is what was asked for, `it_…` is the row of `locks` as it is. What is the most common, a
+-- free lock or one that nobody waits for, is one statement for a list of one, and a few for a longer one; whatever they leave over
+-- is done one by one. INSERT … ON DUPLICATE KEY UPDATE changes many rows by key at once, in the order of the list (UPDATE … JOIN
+-- writes them to a temporary table first, at twice the cost), and it makes or locks a row, where SELECT … FOR UPDATE cannot lock one
+-- that is not there, so that two would insert it.
 
 -- Who holds a counted resource, or the one holder of another, is told something, if it is known to ask: it has waited lately.
 -- Others find out by their renewals. What was told and not read yet is not told again.
@@ -150,25 +152,17 @@ BEGIN
   ), 'null');
 END
 
--- list: key, id, take, slots, ttl, type, metadata, place
+-- One claim, whatever is the matter with its resource. `waits`: whether some claim of this process does.
 -- → held, epoch, waiting, whether it was passed over | queued, place, ahead, waiting, holder, whether it was passed over
 --   | refused, ahead, waiting, holder | revoked, epoch | limit, slots
--- @statement claim
-CREATE PROCEDURE IF NOT EXISTS {claim}(
-  the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, queues BOOLEAN
+-- @statement claimOne
+CREATE PROCEDURE IF NOT EXISTS {claim_one}(
+  the_prefix VARBINARY(255), us VARBINARY(255), the_key VARBINARY(512), the_id VARBINARY(64), the_take BIGINT, the_slots BIGINT,
+  the_ttl DOUBLE, the_type VARBINARY(4096), the_metadata VARBINARY(4096), the_place BIGINT, queues BOOLEAN, INOUT waits BOOLEAN,
+  OUT answer LONGBLOB
 )
-BEGIN
-  {variables};
-  DECLARE began DOUBLE DEFAULT {now};
-  DECLARE moment DOUBLE;
-  DECLARE is_over, waits BOOLEAN DEFAULT FALSE;
-  DECLARE answers LONGBLOB DEFAULT '';
-  DECLARE the_key VARBINARY(512);
-  DECLARE the_id VARBINARY(64);
-  DECLARE the_take, the_slots, the_place BIGINT;
-  DECLARE the_ttl DOUBLE;
-  DECLARE the_type VARBINARY(4096);
-  DECLARE the_metadata VARBINARY(4096);
+steps: BEGIN
+  DECLARE moment DOUBLE DEFAULT {now};
   DECLARE it_slots, it_used, it_last, it_epoch BIGINT;
   DECLARE it_waiting INT;
   DECLARE it_expires_at DOUBLE;
@@ -177,309 +171,363 @@ BEGIN
   DECLARE own, ticket, drawn BIGINT;
   DECLARE ahead INT;
   DECLARE holder LONGBLOB;
-  DECLARE items CURSOR FOR
-    SELECT UNHEX(t.`key`), t.id, t.take, t.slots, t.ttl, UNHEX(t.type), UNHEX(t.metadata), t.place
-    FROM JSON_TABLE(list, '$[*]' COLUMNS (
-      `key` VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
-      id VARCHAR(66) CHARACTER SET latin1 PATH '$.id',
-      take BIGINT PATH '$.take',
-      slots BIGINT PATH '$.slots',
-      ttl DOUBLE PATH '$.ttl',
-      type VARCHAR(8194) CHARACTER SET latin1 PATH '$.type',
-      metadata VARCHAR(8194) CHARACTER SET latin1 PATH '$.metadata',
-      place BIGINT PATH '$.place'
-    )) t;
-  DECLARE CONTINUE HANDLER FOR NOT FOUND SET is_over = TRUE;
-  {undo};
-  {begin};
-  OPEN items;
-  each_item: LOOP
-    SET is_over = FALSE;
-    FETCH items INTO the_key, the_id, the_take, the_slots, the_ttl, the_type, the_metadata, the_place;
-    IF is_over THEN LEAVE each_item; END IF;
-    SET moment = {now};
-    -- What most are: a lock that was there before, is free or has expired, and for which nobody waits.
-    IF the_slots = 1 AND the_place IS NULL THEN
-      UPDATE {locks} l SET
-        l.slots = 1, l.used = 1, l.last = LAST_INSERT_ID(l.last + 1), l.epoch = l.last, l.revoked = FALSE, l.id = the_id, l.owner = us,
-        l.type = the_type, l.metadata = the_metadata, l.granted_at = moment, l.expires_at = moment + the_ttl, l.updated_at = moment
-      WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.waiting = 0
-        AND (l.used = 0 OR (l.slots = 1 AND l.expires_at <= moment));
-      IF ROW_COUNT() > 0 THEN
-        SET answers = CONCAT(answers, ',["held","', LAST_INSERT_ID(), '",0,false]');
-        ITERATE each_item;
-      END IF;
-    END IF;
-    -- It is made, or locked.
-    INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
-    VALUES (the_prefix, the_key, the_slots, 0, 0, 0, 0, moment, moment)
-    ON DUPLICATE KEY UPDATE waiting = waiting;
-    SET moment = {now};
+  INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
+  VALUES (the_prefix, the_key, the_slots, 0, 0, 0, 0, moment, moment)
+  ON DUPLICATE KEY UPDATE waiting = waiting;
+  SET moment = {now};
+  SELECT l.slots, l.used, l.waiting, l.last, l.expires_at, l.id, l.epoch, l.revoked
+  INTO it_slots, it_used, it_waiting, it_last, it_expires_at, it_id, it_epoch, it_revoked
+  FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
+  IF it_last = 0 THEN
+    -- It is new, and perhaps granted. The floor is read after the row was made: whoever deleted the one before has raised it.
+    SET it_last = (SELECT m.floor FROM {meta} m WHERE m.one = 1) + it_used;
+    SET it_epoch = IF(it_used > 0, it_last, NULL);
+    UPDATE {locks} l SET l.last = it_last, l.epoch = it_epoch WHERE l.prefix = the_prefix AND l.`key` = the_key;
+  ELSEIF it_waiting > 0 OR (it_used > 0 AND it_expires_at <= moment) THEN
+    CALL {settle}(the_prefix, the_key, the_id, us, moment);
     SELECT l.slots, l.used, l.waiting, l.last, l.expires_at, l.id, l.epoch, l.revoked
     INTO it_slots, it_used, it_waiting, it_last, it_expires_at, it_id, it_epoch, it_revoked
     FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
-    IF it_last = 0 THEN
-      -- The floor is read after the row was made: whoever deleted the one before has raised it.
-      SET it_last = (SELECT m.floor FROM {meta} m WHERE m.one = 1);
-      UPDATE {locks} l SET l.last = it_last WHERE l.prefix = the_prefix AND l.`key` = the_key;
-    ELSEIF it_waiting > 0 OR (it_used > 0 AND it_expires_at <= moment) THEN
-      CALL {settle}(the_prefix, the_key, the_id, us, moment);
-      SELECT l.slots, l.used, l.waiting, l.last, l.expires_at, l.id, l.epoch, l.revoked
-      INTO it_slots, it_used, it_waiting, it_last, it_expires_at, it_id, it_epoch, it_revoked
-      FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
-    END IF;
-    answer: BEGIN
-      IF it_used = 0 AND it_waiting = 0 AND it_slots <> the_slots THEN
-        UPDATE {locks} l SET l.slots = the_slots, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
-        SET it_slots = the_slots;
-      END IF;
-      IF it_slots <> the_slots THEN
-        SET answers = CONCAT(answers, ',["limit",', it_slots, ']');
-        LEAVE answer;
-      END IF;
-      SET own = NULL;
-      IF it_slots > 1 AND it_used > 0 THEN
-        SELECT MAX(h.number), MAX(h.revoked) INTO own, own_revoked
-        FROM {claims} h WHERE h.id = the_id AND h.prefix = the_prefix AND h.`key` = the_key AND h.held = TRUE;
-      ELSEIF it_id = the_id THEN
-        SET own = it_epoch, own_revoked = it_revoked;
-      END IF;
-      IF own IS NOT NULL AND own_revoked THEN
-        SET answers = CONCAT(answers, ',["revoked","', own, '"]');
-        LEAVE answer;
-      ELSEIF own IS NOT NULL THEN
-        IF it_slots = 1 THEN
-          UPDATE {locks} l SET l.expires_at = GREATEST(l.expires_at, moment + the_ttl), l.updated_at = moment
-          WHERE l.prefix = the_prefix AND l.`key` = the_key;
-        ELSE
-          UPDATE {claims} h SET h.expires_at = GREATEST(h.expires_at, moment + the_ttl)
-          WHERE h.prefix = the_prefix AND h.`key` = the_key AND h.held = TRUE AND h.number = own;
-        END IF;
-        SET answers = CONCAT(answers, ',["held","', own, '",', it_waiting, ',false]');
-        LEAVE answer;
-      END IF;
-      IF it_waiting > 0 THEN
-        SELECT MAX(w.number) INTO own
-        FROM {claims} w WHERE w.id = the_id AND w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE;
-      END IF;
-      IF own IS NOT NULL AND NOT queues THEN
-        DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = FALSE AND number = own;
-        UPDATE {locks} l SET l.waiting = l.waiting - 1, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
-        CALL {settle}(the_prefix, the_key, NULL, us, moment);
-        SET it_waiting = (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key);
-        CALL {blocker}(the_prefix, the_key, moment, holder);
-        SET answers = CONCAT(answers, ',["refused",', it_waiting, ',', it_waiting, ',', holder, ']');
-        LEAVE answer;
-      ELSEIF own IS NOT NULL THEN
-        SET waits = TRUE;
-        SET ahead = (
-          SELECT COUNT(*) FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number < own
-        );
-        IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, 'contended', FALSE, moment); END IF;
-        CALL {blocker}(the_prefix, the_key, moment, holder);
-        SET answers = CONCAT(answers, ',["queued","', own, '",', ahead, ',', it_waiting - 1, ',', holder, ',false]');
-        LEAVE answer;
-      END IF;
-      -- It is new, or was passed over: then it has its place again, if it can be that.
-      SET ticket = NULL;
-      SET ahead = it_waiting;
-      IF the_place <= it_last AND it_waiting = 0 THEN
-        SET ticket = the_place;
-      ELSEIF the_place <= it_last AND NOT EXISTS (
-        SELECT 1 FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number = the_place
-      ) THEN
-        SET ticket = the_place;
-        SET ahead = (
-          SELECT COUNT(*) FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number < ticket
-        );
-      END IF;
-      IF ahead = 0 AND it_used + the_take <= it_slots THEN
-        CALL {grant}(the_prefix, the_key, the_id, us, the_take, the_ttl, the_type, the_metadata, 0, moment, moment + the_ttl, drawn);
-        SET answers = CONCAT(answers, ',["held","', drawn, '",', it_waiting, ',', IF(the_place IS NULL, 'false', 'true'), ']');
-        LEAVE answer;
-      ELSEIF NOT queues THEN
-        CALL {blocker}(the_prefix, the_key, moment, holder);
-        SET answers = CONCAT(answers, ',["refused",', it_waiting, ',', it_waiting, ',', holder, ']');
-        LEAVE answer;
-      END IF;
-      IF ticket IS NULL THEN SET ticket = it_last + 1; END IF;
-      INSERT INTO {claims} (prefix, `key`, held, number, id, owner, take, ttl_ms, type, metadata)
-      VALUES (the_prefix, the_key, FALSE, ticket, the_id, us, the_take, the_ttl, the_type, the_metadata);
-      UPDATE {locks} l SET l.last = GREATEST(l.last, ticket), l.waiting = l.waiting + 1, l.updated_at = moment
+  END IF;
+  IF it_used = 0 AND it_waiting = 0 AND it_slots <> the_slots THEN
+    UPDATE {locks} l SET l.slots = the_slots, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
+    SET it_slots = the_slots;
+  END IF;
+  IF it_slots <> the_slots THEN
+    SET answer = CONCAT('["limit",', it_slots, ']');
+    LEAVE steps;
+  END IF;
+  IF it_slots = 1 AND it_id = the_id THEN
+    SET own = it_epoch, own_revoked = it_revoked;
+  ELSEIF it_slots > 1 AND it_used > 0 THEN
+    SELECT MAX(h.number), MAX(h.revoked) INTO own, own_revoked
+    FROM {claims} h WHERE h.id = the_id AND h.prefix = the_prefix AND h.`key` = the_key AND h.held = TRUE;
+  END IF;
+  IF own IS NOT NULL AND own_revoked THEN
+    SET answer = CONCAT('["revoked","', own, '"]');
+    LEAVE steps;
+  ELSEIF own IS NOT NULL THEN
+    IF it_slots = 1 THEN
+      UPDATE {locks} l SET l.expires_at = GREATEST(l.expires_at, moment + the_ttl), l.updated_at = moment
       WHERE l.prefix = the_prefix AND l.`key` = the_key;
-      SET waits = TRUE;
-      IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, 'contended', FALSE, moment); END IF;
-      CALL {blocker}(the_prefix, the_key, moment, holder);
-      SET answers = CONCAT(
-        answers, ',["queued","', ticket, '",', ahead, ',', it_waiting, ',', holder, ',', IF(the_place IS NULL, 'false', 'true'), ']'
-      );
-    END answer;
-  END LOOP;
+    ELSE
+      UPDATE {claims} h SET h.expires_at = GREATEST(h.expires_at, moment + the_ttl)
+      WHERE h.prefix = the_prefix AND h.`key` = the_key AND h.held = TRUE AND h.number = own;
+    END IF;
+    SET answer = CONCAT('["held","', own, '",', it_waiting, ',false]');
+    LEAVE steps;
+  END IF;
+  IF it_waiting > 0 THEN
+    SELECT MAX(w.number) INTO own
+    FROM {claims} w WHERE w.id = the_id AND w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE;
+  END IF;
+  IF own IS NOT NULL AND NOT queues THEN
+    DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = FALSE AND number = own;
+    UPDATE {locks} l SET l.waiting = l.waiting - 1, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
+    CALL {settle}(the_prefix, the_key, NULL, us, moment);
+    SET it_waiting = (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key);
+    CALL {blocker}(the_prefix, the_key, moment, holder);
+    SET answer = CONCAT('["refused",', it_waiting, ',', it_waiting, ',', holder, ']');
+    LEAVE steps;
+  ELSEIF own IS NOT NULL THEN
+    SET waits = TRUE;
+    SET ahead = (
+      SELECT COUNT(*) FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number < own
+    );
+    IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, 'contended', FALSE, moment); END IF;
+    CALL {blocker}(the_prefix, the_key, moment, holder);
+    SET answer = CONCAT('["queued","', own, '",', ahead, ',', it_waiting - 1, ',', holder, ',false]');
+    LEAVE steps;
+  END IF;
+  -- It is new, or was passed over: then it has its place again, if it can be that.
+  SET ahead = it_waiting;
+  IF the_place <= it_last AND it_waiting = 0 THEN
+    SET ticket = the_place;
+  ELSEIF the_place <= it_last AND NOT EXISTS (
+    SELECT 1 FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number = the_place
+  ) THEN
+    SET ticket = the_place;
+    SET ahead = (
+      SELECT COUNT(*) FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number < ticket
+    );
+  END IF;
+  IF ahead = 0 AND it_used + the_take <= it_slots THEN
+    CALL {grant}(the_prefix, the_key, the_id, us, the_take, the_ttl, the_type, the_metadata, 0, moment, moment + the_ttl, drawn);
+    SET answer = CONCAT('["held","', drawn, '",', it_waiting, ',', IF(the_place IS NULL, 'false', 'true'), ']');
+    LEAVE steps;
+  ELSEIF NOT queues THEN
+    CALL {blocker}(the_prefix, the_key, moment, holder);
+    SET answer = CONCAT('["refused",', it_waiting, ',', it_waiting, ',', holder, ']');
+    LEAVE steps;
+  END IF;
+  SET ticket = COALESCE(ticket, it_last + 1);
+  INSERT INTO {claims} (prefix, `key`, held, number, id, owner, take, ttl_ms, type, metadata)
+  VALUES (the_prefix, the_key, FALSE, ticket, the_id, us, the_take, the_ttl, the_type, the_metadata);
+  UPDATE {locks} l SET l.last = GREATEST(l.last, ticket), l.waiting = l.waiting + 1, l.updated_at = moment
+  WHERE l.prefix = the_prefix AND l.`key` = the_key;
+  SET waits = TRUE;
+  IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, 'contended', FALSE, moment); END IF;
+  CALL {blocker}(the_prefix, the_key, moment, holder);
+  SET answer = CONCAT(
+    '["queued","', ticket, '",', ahead, ',', it_waiting, ',', holder, ',', IF(the_place IS NULL, 'false', 'true'), ']'
+  );
+END
+
+-- The claims of a list, one after the other. What needs many variables is not in the procedure that is called most: each is set up anew.
+-- @statement claimEach
+CREATE PROCEDURE IF NOT EXISTS {claim_each}(
+  the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, size INT, queues BOOLEAN, OUT answers LONGBLOB
+)
+BEGIN
+  DECLARE done INT DEFAULT 0;
+  DECLARE waits BOOLEAN DEFAULT FALSE;
+  DECLARE answer LONGBLOB;
+  DECLARE key_digits VARCHAR(2048) CHARACTER SET latin1;
+  DECLARE type_digits, metadata_digits VARCHAR(8194) CHARACTER SET latin1;
+  DECLARE the_id VARBINARY(64);
+  DECLARE the_take, the_slots, the_place BIGINT;
+  DECLARE the_ttl, until DOUBLE;
+  DECLARE items CURSOR FOR
+    SELECT t.key_digits, t.asked_id, t.asked_take, t.asked_slots, t.asked_ttl, t.type_digits, t.metadata_digits, t.asked_place
+    FROM {claim_list} t;
+  SET answers = '';
+  OPEN items;
+  WHILE done < size DO
+    FETCH items INTO key_digits, the_id, the_take, the_slots, the_ttl, type_digits, metadata_digits, the_place;
+    CALL {claim_one}(
+      the_prefix, us, UNHEX(key_digits), the_id, the_take, the_slots, the_ttl, UNHEX(type_digits), UNHEX(metadata_digits), the_place,
+      queues, waits, answer
+    );
+    SET done = done + 1, answers = CONCAT(answers, ',', answer);
+  END WHILE;
   CLOSE items;
   IF waits THEN
-    SET moment = {now} + {gone_ms};
-    IF NOT EXISTS (SELECT 1 FROM {clients} p WHERE p.owner = us AND p.alive_until >= moment - 100) THEN
-      INSERT INTO {clients} (owner, alive_until) VALUES (us, moment)
-      ON DUPLICATE KEY UPDATE alive_until = GREATEST(alive_until, moment);
+    SET until = {now} + {gone_ms};
+    IF NOT EXISTS (SELECT 1 FROM {clients} p WHERE p.owner = us AND p.alive_until >= until - 100) THEN
+      INSERT INTO {clients} (owner, alive_until) VALUES (us, until) ON DUPLICATE KEY UPDATE alive_until = GREATEST(alive_until, until);
     END IF;
   END IF;
+END
+
+-- list: key, id, take, slots, ttl, type, metadata, place
+-- → what comes of each
+-- @statement claim
+CREATE PROCEDURE IF NOT EXISTS {claim}(
+  the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, queues BOOLEAN
+)
+BEGIN
+  {variables};
+  DECLARE moment DOUBLE DEFAULT {now};
+  DECLARE size, done INT DEFAULT 0;
+  DECLARE answers LONGBLOB;
+  {undo};
+  {begin};
+  SET size = JSON_LENGTH(list);
+  -- Those that can have what they want at once. Of several, which ones that were is seen afterwards.
+  IF size > 1 THEN
+    INSERT INTO {locks} (
+      prefix, `key`, slots, used, waiting, last, epoch, id, owner, type, metadata, granted_at, expires_at, created_at, updated_at
+    )
+    SELECT the_prefix, UNHEX(t.key_digits), 1, 1, 0, 0, 0, t.asked_id, us, UNHEX(t.type_digits), UNHEX(t.metadata_digits), moment,
+      moment + t.asked_ttl, moment, moment
+    FROM {claim_list} t WHERE t.asked_slots = 1 AND t.asked_place IS NULL
+    ON DUPLICATE KEY UPDATE
+      used = IF({is_free}, -1, used),
+      slots = IF(used < 0, 1, slots), last = IF(used < 0, last + 1, last), epoch = IF(used < 0, last, epoch),
+      id = IF(used < 0, t.asked_id, id), owner = IF(used < 0, us, owner), revoked = IF(used < 0, FALSE, revoked),
+      type = IF(used < 0, UNHEX(t.type_digits), type), metadata = IF(used < 0, UNHEX(t.metadata_digits), metadata),
+      granted_at = IF(used < 0, moment, granted_at), expires_at = IF(used < 0, moment + t.asked_ttl, expires_at),
+      updated_at = IF(used < 0, moment, updated_at), used = ABS(used);
+    SELECT COUNT(*), GROUP_CONCAT(',["held","', l.epoch, '",0,false]' ORDER BY t.place_in_list SEPARATOR '') INTO done, answers
+    FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits)
+    WHERE l.id = t.asked_id AND l.granted_at = moment AND l.epoch > 0;
+  ELSEIF JSON_VALUE(list, '$[0].slots') = 1 AND JSON_VALUE(list, '$[0].place') IS NULL THEN
+    UPDATE {locks} SET
+      last = LAST_INSERT_ID(last + 1), epoch = last, id = JSON_VALUE(list, '$[0].id'), owner = us, revoked = FALSE,
+      type = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].type'))), metadata = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].metadata'))),
+      granted_at = moment, updated_at = moment, slots = 1, expires_at = moment + JSON_VALUE(list, '$[0].ttl'), used = 1
+    WHERE prefix = the_prefix AND `key` = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key'))) AND {is_free};
+    IF ROW_COUNT() > 0 THEN SET done = 1, answers = CONCAT(',["held","', LAST_INSERT_ID(), '",0,false]'); END IF;
+  END IF;
+  IF done < size THEN CALL {claim_each}(the_prefix, us, list, size, queues, answers); END IF;
   {commit};
-  SELECT CONCAT('[', began, ',[', SUBSTRING(answers, 2), ']]') AS result;
+  SELECT CONCAT('[', moment, ',[', SUBSTRING(answers, 2), ']]') AS result;
+END
+
+-- → held, waiting | lost | revoked
+-- @statement renewOne
+CREATE PROCEDURE IF NOT EXISTS {renew_one}(
+  the_prefix VARBINARY(255), us VARBINARY(255), the_key VARBINARY(512), the_id VARBINARY(64), the_ttl DOUBLE, exact_until DOUBLE,
+  given VARBINARY(1024), OUT answer VARBINARY(64)
+)
+steps: BEGIN
+  DECLARE moment, until, own_expires_at DOUBLE;
+  DECLARE it_slots, own BIGINT;
+  DECLARE own_revoked BOOLEAN;
+  SET answer = '["lost"]';
+  SET it_slots = (SELECT l.slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE);
+  IF it_slots IS NULL THEN LEAVE steps; END IF;
+  SET moment = {now};
+  CALL {settle}(the_prefix, the_key, the_id, us, moment);
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
+    SELECT h.number, h.revoked, h.expires_at INTO own, own_revoked, own_expires_at
+    FROM (
+      SELECT l.id, l.owner, l.epoch AS number, l.revoked, l.expires_at
+      FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL
+      UNION ALL
+      SELECT c.id, c.owner, c.number, c.revoked, c.expires_at
+      FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
+    ) h
+    WHERE (h.id = the_id AND h.owner = us) OR CONCAT(h.id, '.', h.number, '.', h.owner) = given
+    ORDER BY h.id = the_id DESC LIMIT 1;
+  END;
+  IF own IS NULL THEN LEAVE steps; END IF;
+  IF own_revoked THEN
+    SET answer = '["revoked"]';
+    LEAVE steps;
+  END IF;
+  SET until = moment + the_ttl;
+  IF exact_until IS NULL OR moment > exact_until THEN SET until = GREATEST(until, own_expires_at); END IF;
+  IF it_slots = 1 THEN
+    UPDATE {locks} l SET l.id = the_id, l.owner = us, l.expires_at = until, l.updated_at = moment
+    WHERE l.prefix = the_prefix AND l.`key` = the_key;
+  ELSE
+    UPDATE {claims} h SET h.id = the_id, h.owner = us, h.expires_at = until
+    WHERE h.prefix = the_prefix AND h.`key` = the_key AND h.held = TRUE AND h.number = own;
+    UPDATE {locks} l SET l.expires_at = LEAST(l.expires_at, until), l.updated_at = moment
+    WHERE l.prefix = the_prefix AND l.`key` = the_key;
+  END IF;
+  SET answer = CONCAT('["held",', (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key), ']');
 END
 
 -- list: key, id, ttl, exact until (of the database's clock; later it only lengthens), given (the token of a claim that was given away)
--- → held, waiting | lost | revoked
+-- → what comes of each
 -- @statement renew
 CREATE PROCEDURE IF NOT EXISTS {renew}(the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4)
 BEGIN
   {variables};
   DECLARE began DOUBLE DEFAULT {now};
-  DECLARE moment, until DOUBLE;
-  DECLARE is_over, is_there BOOLEAN DEFAULT FALSE;
+  DECLARE moment DOUBLE;
+  DECLARE size, done INT DEFAULT 0;
   DECLARE answers LONGBLOB DEFAULT '';
+  DECLARE answer, the_id VARBINARY(64);
+  DECLARE key_digits VARCHAR(2048) CHARACTER SET latin1;
   DECLARE the_key VARBINARY(512);
-  DECLARE the_id VARBINARY(64);
-  DECLARE the_ttl, the_exact_until DOUBLE;
-  DECLARE the_given VARBINARY(1024);
-  DECLARE it_slots, own BIGINT;
-  DECLARE it_waiting INT;
-  DECLARE own_expires_at DOUBLE;
-  DECLARE own_revoked BOOLEAN;
+  DECLARE the_ttl, exact_until DOUBLE;
+  DECLARE given VARBINARY(1024);
   DECLARE items CURSOR FOR
-    SELECT UNHEX(t.`key`), t.id, t.ttl, t.exact_until, t.given
-    FROM JSON_TABLE(list, '$[*]' COLUMNS (
-      `key` VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
-      id VARCHAR(66) CHARACTER SET latin1 PATH '$.id',
-      ttl DOUBLE PATH '$.ttl',
-      exact_until DOUBLE PATH '$.exact_until',
-      given VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.given'
-    )) t;
-  DECLARE CONTINUE HANDLER FOR NOT FOUND SET is_over = TRUE;
+    SELECT t.key_digits, t.asked_id, t.asked_ttl, t.asked_exact_until, t.asked_given FROM {renewal_list} t;
   {undo};
   {begin};
+  SET size = JSON_LENGTH(list);
   OPEN items;
-  each_item: LOOP
-    SET is_over = FALSE;
-    FETCH items INTO the_key, the_id, the_ttl, the_exact_until, the_given;
-    IF is_over THEN LEAVE each_item; END IF;
-    SET moment = {now};
-    IF the_exact_until IS NULL AND the_given IS NULL THEN
+  WHILE done < size DO
+    FETCH items INTO key_digits, the_id, the_ttl, exact_until, given;
+    SET the_key = UNHEX(key_digits), moment = {now}, answer = NULL;
+    IF exact_until IS NULL AND given IS NULL THEN
       UPDATE {locks} l SET l.expires_at = GREATEST(l.expires_at, moment + the_ttl), l.updated_at = moment
       WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id = the_id AND l.owner = us AND NOT l.revoked AND l.expires_at > moment;
       IF ROW_COUNT() > 0 THEN
-        SET it_waiting = (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key);
-        SET answers = CONCAT(answers, ',["held",', it_waiting, ']');
-        ITERATE each_item;
+        SET answer = CONCAT('["held",', (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key), ']');
       END IF;
     END IF;
-    SET own = NULL;
-    SELECT l.slots INTO it_slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE;
-    IF NOT is_over THEN
-      SET moment = {now};
-      CALL {settle}(the_prefix, the_key, the_id, us, moment);
-      SELECT h.number, h.revoked, h.expires_at INTO own, own_revoked, own_expires_at
-      FROM (
-        SELECT l.id, l.owner, l.epoch AS number, l.revoked, l.expires_at
-        FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL
-        UNION ALL
-        SELECT c.id, c.owner, c.number, c.revoked, c.expires_at
-        FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
-      ) h
-      WHERE (h.id = the_id AND h.owner = us) OR CONCAT(h.id, '.', h.number, '.', h.owner) = the_given
-      ORDER BY h.id = the_id DESC LIMIT 1;
+    IF answer IS NULL THEN
+      CALL {renew_one}(the_prefix, us, the_key, the_id, the_ttl, exact_until, given, answer);
     END IF;
-    IF own IS NULL THEN
-      SET answers = CONCAT(answers, ',["lost"]');
-    ELSEIF own_revoked THEN
-      SET answers = CONCAT(answers, ',["revoked"]');
-    ELSE
-      SET until = moment + the_ttl;
-      IF the_exact_until IS NULL OR moment > the_exact_until THEN SET until = GREATEST(until, own_expires_at); END IF;
-      IF it_slots = 1 THEN
-        UPDATE {locks} l SET l.id = the_id, l.owner = us, l.expires_at = until, l.updated_at = moment
-        WHERE l.prefix = the_prefix AND l.`key` = the_key;
-      ELSE
-        UPDATE {claims} h SET h.id = the_id, h.owner = us, h.expires_at = until
-        WHERE h.prefix = the_prefix AND h.`key` = the_key AND h.held = TRUE AND h.number = own;
-        UPDATE {locks} l SET l.expires_at = LEAST(l.expires_at, until), l.updated_at = moment
-        WHERE l.prefix = the_prefix AND l.`key` = the_key;
-      END IF;
-      SET it_waiting = (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key);
-      SET answers = CONCAT(answers, ',["held",', it_waiting, ']');
-    END IF;
-  END LOOP;
+    SET done = done + 1, answers = CONCAT(answers, ',', answer);
+  END WHILE;
   CLOSE items;
   {commit};
   SELECT CONCAT('[', began, ',[', SUBSTRING(answers, 2), ']]') AS result;
 END
 
--- list: key, id → released | not-held
+-- One claim that holds or waits, perhaps for what others wait for, too. → released | not-held
+-- @statement releaseOne
+CREATE PROCEDURE IF NOT EXISTS {release_one}(
+  the_prefix VARBINARY(255), us VARBINARY(255), the_key VARBINARY(512), the_id VARBINARY(64), OUT answer VARBINARY(64)
+)
+steps: BEGIN
+  DECLARE moment DOUBLE;
+  DECLARE it_slots, own BIGINT;
+  SET answer = '"not-held"';
+  SET it_slots = (SELECT l.slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE);
+  IF it_slots IS NULL THEN LEAVE steps; END IF;
+  SET moment = {now};
+  CALL {settle}(the_prefix, the_key, NULL, us, moment);
+  IF it_slots = 1 THEN
+    SET own = (SELECT l.epoch FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id = the_id);
+  ELSE
+    SET own = (
+      SELECT MAX(c.number) FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
+    );
+  END IF;
+  IF own IS NOT NULL THEN
+    SET answer = '"released"';
+    CALL {end}(the_prefix, the_key, own, moment);
+    CALL {settle}(the_prefix, the_key, NULL, us, moment);
+    LEAVE steps;
+  END IF;
+  SET own = (
+    SELECT MAX(c.number) FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE
+  );
+  IF own IS NOT NULL THEN
+    DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = FALSE AND number = own;
+    UPDATE {locks} l SET l.waiting = l.waiting - 1, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
+    -- It may have been too big for what is free, and kept smaller ones from it.
+    CALL {settle}(the_prefix, the_key, NULL, us, moment);
+  END IF;
+END
+
+-- list: key, id → what comes of each
 -- @statement release
 CREATE PROCEDURE IF NOT EXISTS {release}(the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4)
 BEGIN
   {variables};
-  DECLARE began DOUBLE DEFAULT {now};
-  DECLARE moment DOUBLE;
-  DECLARE is_over BOOLEAN DEFAULT FALSE;
+  DECLARE moment DOUBLE DEFAULT {now};
+  DECLARE size, done INT DEFAULT 0;
   DECLARE answers LONGBLOB DEFAULT '';
-  DECLARE the_key VARBINARY(512);
-  DECLARE the_id VARBINARY(64);
-  DECLARE it_slots, own BIGINT;
-  DECLARE items CURSOR FOR
-    SELECT UNHEX(t.`key`), t.id
-    FROM JSON_TABLE(list, '$[*]' COLUMNS (
-      `key` VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
-      id VARCHAR(66) CHARACTER SET latin1 PATH '$.id'
-    )) t;
-  DECLARE CONTINUE HANDLER FOR NOT FOUND SET is_over = TRUE;
+  DECLARE answer, the_id VARBINARY(64);
+  DECLARE key_digits VARCHAR(2048) CHARACTER SET latin1;
+  DECLARE items CURSOR FOR SELECT t.key_digits, t.asked_id FROM {key_list} t;
   {undo};
   {begin};
-  OPEN items;
-  each_item: LOOP
-    SET is_over = FALSE;
-    FETCH items INTO the_key, the_id;
-    IF is_over THEN LEAVE each_item; END IF;
-    SET moment = {now};
-    UPDATE {locks} l SET
-      l.used = 0, l.id = NULL, l.owner = NULL, l.epoch = NULL, l.type = NULL, l.metadata = NULL, l.granted_at = NULL, l.expires_at = 0,
-      l.updated_at = moment
-    WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id = the_id AND l.waiting = 0 AND l.expires_at > moment;
-    IF ROW_COUNT() > 0 THEN
-      SET answers = CONCAT(answers, ',"released"');
-      ITERATE each_item;
+  SET size = JSON_LENGTH(list);
+  -- Locks that nobody waits for. Of several it is seen only whether it was all of them: each row that was changed counts as two. If
+  -- not, it is undone, and so are rows that were not there.
+  IF size > 1 THEN
+    SAVEPOINT before_all;
+    INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
+    SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
+    ON DUPLICATE KEY UPDATE
+      used = IF(id = t.asked_id AND waiting = 0 AND expires_at > moment, -1, used),
+      id = IF(used < 0, NULL, id), owner = IF(used < 0, NULL, owner), epoch = IF(used < 0, NULL, epoch),
+      type = IF(used < 0, NULL, type), metadata = IF(used < 0, NULL, metadata), granted_at = IF(used < 0, NULL, granted_at),
+      expires_at = IF(used < 0, 0, expires_at), updated_at = IF(used < 0, moment, updated_at), used = GREATEST(used, 0);
+    IF ROW_COUNT() = 2 * size THEN
+      SET done = size, answers = REPEAT(',"released"', size);
+    ELSE
+      ROLLBACK TO SAVEPOINT before_all;
     END IF;
-    SELECT l.slots INTO it_slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE;
-    IF is_over THEN
-      SET answers = CONCAT(answers, ',"not-held"');
-      ITERATE each_item;
-    END IF;
-    SET moment = {now};
-    CALL {settle}(the_prefix, the_key, NULL, us, moment);
-    SET own = IF(it_slots = 1, (
-      SELECT l.epoch FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id = the_id
-    ), (
-      SELECT MAX(c.number) FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
-    ));
-    IF own IS NOT NULL THEN
-      CALL {end}(the_prefix, the_key, own, moment);
-      CALL {settle}(the_prefix, the_key, NULL, us, moment);
-      SET answers = CONCAT(answers, ',"released"');
-      ITERATE each_item;
-    END IF;
-    SET own = (
-      SELECT MAX(c.number) FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE
-    );
-    IF own IS NOT NULL THEN
-      DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = FALSE AND number = own;
-      UPDATE {locks} l SET l.waiting = l.waiting - 1, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
-      -- It may have been too big for what is free, and kept smaller ones from it.
-      CALL {settle}(the_prefix, the_key, NULL, us, moment);
-    END IF;
-    SET answers = CONCAT(answers, ',"not-held"');
-  END LOOP;
-  CLOSE items;
+  ELSE
+    UPDATE {locks} SET
+      used = 0, id = NULL, owner = NULL, epoch = NULL, type = NULL, metadata = NULL, granted_at = NULL, expires_at = 0,
+      updated_at = moment
+    WHERE prefix = the_prefix AND `key` = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key'))) AND id = JSON_VALUE(list, '$[0].id')
+      AND waiting = 0 AND expires_at > moment;
+    IF ROW_COUNT() > 0 THEN SET done = 1, answers = ',"released"'; END IF;
+  END IF;
+  IF done < size THEN
+    OPEN items;
+    WHILE done < size DO
+      FETCH items INTO key_digits, the_id;
+      CALL {release_one}(the_prefix, us, UNHEX(key_digits), the_id, answer);
+      SET done = done + 1, answers = CONCAT(answers, ',', answer);
+    END WHILE;
+    CLOSE items;
+  END IF;
   {commit};
-  SELECT CONCAT('[', began, ',[', SUBSTRING(answers, 2), ']]') AS result;
+  SELECT CONCAT('[', moment, ',[', SUBSTRING(answers, 2), ']]') AS result;
 END
 
 -- → free | told | freed
@@ -527,20 +575,12 @@ CREATE PROCEDURE IF NOT EXISTS {inspect}(
 )
 BEGIN
   {variables};
-  DECLARE longest BIGINT UNSIGNED DEFAULT @@group_concat_max_len;
   DECLARE moment DOUBLE DEFAULT {now};
   DECLARE before_last INT DEFAULT most - 1;
   DECLARE last_key VARBINARY(512);
   DECLARE seen LONGBLOB;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-    IF is_ours THEN ROLLBACK; END IF;
-    SET group_concat_max_len = longest;
-    RESIGNAL;
-  END;
-  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  START TRANSACTION READ ONLY;
-  SET is_ours = TRUE;
-  SET group_concat_max_len = 1073741824;
+  {undo};
+  {begin};
   SET last_key = (
     SELECT l.`key` FROM {locks} l
     WHERE l.prefix = the_prefix AND l.`key` > after_key AND l.`key` >= beginning AND LEFT(l.`key`, LENGTH(beginning)) = beginning
@@ -567,8 +607,7 @@ BEGIN
       ) r
     ) p WHERE p.holders <> '' OR p.waiters <> ''
   );
-  COMMIT;
-  SET group_concat_max_len = longest;
+  {commit};
   SELECT CONCAT(
     '[', moment, ',[', COALESCE(CONCAT('"', HEX(last_key), '"'), 'null'), ',[', COALESCE(seen, ''), ']]]'
   ) AS result;
