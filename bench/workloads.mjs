@@ -162,9 +162,10 @@ function growWaiters({ growTo, loopMs }) {
   }
 }
 
-function onFile(pace, processes) {
+/** Where processes share the cores, each takes longer to warm up. */
+function onFile({ warmUpMs, ...pace }, processes) {
   return {
-    ...uncontended(pace, {}), store: 'sqlite', processes, reference: 'libsql', paces: ['smoke'],
+    ...uncontended({ warmUpMs: warmUpMs * processes, ...pace }, {}), store: 'sqlite', processes, reference: 'libsql', paces: ['smoke'],
     columns: ['cycleP50Ms', ...WAITS, ...(processes > 1 ? ['jain'] : []), ...COSTS]
   }
 }

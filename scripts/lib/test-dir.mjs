@@ -18,11 +18,14 @@ export async function withTestDir(body) {
 
 /** A test that was cut short leaves its servers running. Nothing they know is worth a clean shutdown. */
 function killLeftOver(folder) {
+  const seen = new Set()
   for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
     if (!name.endsWith('.pid')) continue
     const file = join(folder, name)
     const pid = Number.parseInt(readFileSync(file, 'utf8'), 10)
-    if (!(pid > 1) || wasReused(pid, statSync(file).mtimeMs)) continue
+    // Some servers write a pid file of their own, next to ours.
+    if (!(pid > 1) || seen.has(pid) || wasReused(pid, statSync(file).mtimeMs)) continue
+    seen.add(pid)
     // Those of a server that was paused would not notice that it is gone.
     const children = childrenOf(pid)
     if (kill(pid)) console.error(`killed ${name.slice(0, -4)} (pid ${pid}), which a test left running`)

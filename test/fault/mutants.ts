@@ -33,8 +33,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'a grant counts for three TTLs',
     file: 'core/claim-loop.js',
-    from: 'Math.min(deadlineOf(since, ttlMs), now + ttlMs - marginMs(ttlMs))',
-    to: 'now + 3 * ttlMs',
+    from: 'Math.min(deadlineOf(since, forMs), now + forMs - marginMs(forMs))',
+    to: 'now + 3 * forMs',
     faults: ['client stop', 'partition'],
     breaks: 'one holder',
   },
@@ -98,7 +98,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'nobody is told that it holds',
     file: 'core/claims.js',
-    from: 'loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting);',
+    from: 'loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting, wakeUp.forMs);',
     to: ';',
     faults: ['client stop'],
     breaks: 'enough traffic',

@@ -1,7 +1,6 @@
 /** Processes that contend for locks without end, while a test breaks things around them. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Hold } from './check.js'
-import type { Route } from './redis-kinds.js'
 import { within } from './within.js'
 import type { Worker } from './workers.js'
 
@@ -34,9 +33,9 @@ export class Contenders {
   }
 
   /** Resolves when each of them has been served. */
-  static async start(route: Route, keys: readonly string[], options: ContenderOptions = {}): Promise<Contenders> {
+  static async start(route: { spawnMany(count: number): Promise<readonly Worker[]> }, keys: readonly string[], options: ContenderOptions = {}): Promise<Contenders> {
     const contenders = new Contenders(await route.spawnMany(options.processes ?? 4), keys, options)
-    await contenders.allServed(10_000)
+    await contenders.allServed(30_000)
     return contenders
   }
 

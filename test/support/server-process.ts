@@ -189,7 +189,7 @@ export abstract class ServerProcess {
     child.kill(signal)
     // A paused one gets the signal only now.
     if (this.#isPaused) await resumeFamily(child)
-    const timer = setTimeout(() => void killFamily(child), STOP_MS)
+    const timer = setTimeout(() => void killFamily(child).catch(() => {}), STOP_MS)
     await exited(child)
     clearTimeout(timer)
   }

@@ -54,7 +54,7 @@ export class Connection {
 
   /** All or nothing, and nobody else meanwhile. Busy is said before anything is done. */
   transaction<T>(body: () => T): T {
-    this.#database.exec('BEGIN IMMEDIATE')
+    withoutTrace(() => this.#database.exec('BEGIN IMMEDIATE'))
     return this.#inside(body)
   }
 
@@ -99,6 +99,17 @@ export class Connection {
 
   close(): void {
     this.#database.close()
+  }
+}
+
+/** Under contention most tries end in an error that nobody looks at, and where it comes from costs more to find out than the try itself. */
+function withoutTrace(attempt: () => void): void {
+  const { stackTraceLimit } = Error
+  Error.stackTraceLimit = 0
+  try {
+    attempt()
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit
   }
 }
 

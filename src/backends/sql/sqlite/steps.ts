@@ -54,9 +54,9 @@ export class Steps {
     const { id, resource, take, limit, ttlMs, type, metadata, place } = claim
     if (limit !== 1 || take !== 1 || place !== undefined) return undefined
     const until = now + ttlMs
-    const [taken] = this.#connection.locks.take.all(
+    const taken = this.#connection.locks.take.get(
       this.#prefix, this.#keys.of(resource), id, this.#owner, toBytes(type), toBytes(metadata), now, until, now, now,
-    ) as { epoch: string }[]
+    ) as { epoch: string } | undefined
     return taken && { status: 'held', epoch: BigInt(taken.epoch), waiting: 0 }
   }
 
@@ -117,9 +117,9 @@ export class Steps {
   /** What most renewals are: a lock that is to stay what it is for a while longer. */
   #keep({ claim, ttlMs, exact, from }: Renewal, now: number): RenewState | undefined {
     if (exact || from !== undefined || claim.limit !== 1) return undefined
-    const [kept] = this.#connection.locks.keep.all(
+    const kept = this.#connection.locks.keep.get(
       now + ttlMs, now, this.#prefix, this.#keys.of(claim.resource), claim.id, this.#owner, now,
-    ) as { waiting: number }[]
+    ) as { waiting: number } | undefined
     return kept && { status: 'held', waiting: kept.waiting }
   }
 
