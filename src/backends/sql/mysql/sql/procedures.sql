@@ -152,7 +152,7 @@ BEGIN
   ), 'null');
 END
 
--- One claim, whatever is the matter with its resource. `waits`: whether some claim of this process does.
+-- One claim, whatever is the matter with its resource, whose row is locked. `waits`: whether some claim of this process does.
 -- → held, epoch, waiting, whether it was passed over | queued, place, ahead, waiting, holder, whether it was passed over
 --   | refused, ahead, waiting, holder | revoked, epoch | limit, slots
 -- @statement claimOne
@@ -171,19 +171,10 @@ steps: BEGIN
   DECLARE own, ticket, drawn BIGINT;
   DECLARE ahead INT;
   DECLARE holder LONGBLOB;
-  INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
-  VALUES (the_prefix, the_key, the_slots, 0, 0, 0, 0, moment, moment)
-  ON DUPLICATE KEY UPDATE waiting = waiting;
-  SET moment = {now};
   SELECT l.slots, l.used, l.waiting, l.last, l.expires_at, l.id, l.epoch, l.revoked
   INTO it_slots, it_used, it_waiting, it_last, it_expires_at, it_id, it_epoch, it_revoked
   FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
-  IF it_last = 0 THEN
-    -- It is new, and perhaps granted. The floor is read after the row was made: whoever deleted the one before has raised it.
-    SET it_last = (SELECT m.floor FROM {meta} m WHERE m.one = 1) + it_used;
-    SET it_epoch = IF(it_used > 0, it_last, NULL);
-    UPDATE {locks} l SET l.last = it_last, l.epoch = it_epoch WHERE l.prefix = the_prefix AND l.`key` = the_key;
-  ELSEIF it_waiting > 0 OR (it_used > 0 AND it_expires_at <= moment) THEN
+  IF it_waiting > 0 OR (it_used > 0 AND it_expires_at <= moment) THEN
     CALL {settle}(the_prefix, the_key, the_id, us, moment);
     SELECT l.slots, l.used, l.waiting, l.last, l.expires_at, l.id, l.epoch, l.revoked
     INTO it_slots, it_used, it_waiting, it_last, it_expires_at, it_id, it_epoch, it_revoked
@@ -319,35 +310,47 @@ BEGIN
   {variables};
   DECLARE moment DOUBLE DEFAULT {now};
   DECLARE size, done INT DEFAULT 0;
+  DECLARE lowest BIGINT;
   DECLARE answers LONGBLOB;
   {undo};
   {begin};
   SET size = JSON_LENGTH(list);
-  -- Those that can have what they want at once. Of several, which ones that were is seen afterwards.
-  IF size > 1 THEN
-    INSERT INTO {locks} (
-      prefix, `key`, slots, used, waiting, last, epoch, id, owner, type, metadata, granted_at, expires_at, created_at, updated_at
-    )
-    SELECT the_prefix, UNHEX(t.key_digits), 1, 1, 0, 0, 0, t.asked_id, us, UNHEX(t.type_digits), UNHEX(t.metadata_digits), moment,
-      moment + t.asked_ttl, moment, moment
-    FROM {claim_list} t WHERE t.asked_slots = 1 AND t.asked_place IS NULL
-    ON DUPLICATE KEY UPDATE
-      used = IF({is_free}, -1, used),
-      slots = IF(used < 0, 1, slots), last = IF(used < 0, last + 1, last), epoch = IF(used < 0, last, epoch),
-      id = IF(used < 0, t.asked_id, id), owner = IF(used < 0, us, owner), revoked = IF(used < 0, FALSE, revoked),
-      type = IF(used < 0, UNHEX(t.type_digits), type), metadata = IF(used < 0, UNHEX(t.metadata_digits), metadata),
-      granted_at = IF(used < 0, moment, granted_at), expires_at = IF(used < 0, moment + t.asked_ttl, expires_at),
-      updated_at = IF(used < 0, moment, updated_at), used = ABS(used);
-    SELECT COUNT(*), GROUP_CONCAT(',["held","', l.epoch, '",0,false]' ORDER BY t.place_in_list SEPARATOR '') INTO done, answers
-    FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits)
-    WHERE l.id = t.asked_id AND l.granted_at = moment AND l.epoch > 0;
-  ELSEIF JSON_VALUE(list, '$[0].slots') = 1 AND JSON_VALUE(list, '$[0].place') IS NULL THEN
+  IF size = 1 AND {only_is_plain} THEN
     UPDATE {locks} SET
       last = LAST_INSERT_ID(last + 1), epoch = last, id = JSON_VALUE(list, '$[0].id'), owner = us, revoked = FALSE,
       type = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].type'))), metadata = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].metadata'))),
       granted_at = moment, updated_at = moment, slots = 1, expires_at = moment + JSON_VALUE(list, '$[0].ttl'), used = 1
     WHERE prefix = the_prefix AND `key` = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key'))) AND {is_free};
     IF ROW_COUNT() > 0 THEN SET done = 1, answers = CONCAT(',["held","', LAST_INSERT_ID(), '",0,false]'); END IF;
+  END IF;
+  IF done < size THEN
+    -- All rows are made, or locked, and those that can have what they want at once get it. Which ones that were is seen afterwards.
+    INSERT INTO {locks} (
+      prefix, `key`, slots, used, waiting, last, epoch, id, owner, type, metadata, granted_at, expires_at, created_at, updated_at
+    )
+    SELECT the_prefix, UNHEX(t.key_digits), t.asked_slots, {is_plain}, 0, 0, IF({is_plain}, 0, NULL), IF({is_plain}, t.asked_id, NULL),
+      IF({is_plain}, us, NULL), UNHEX(IF({is_plain}, t.type_digits, NULL)), UNHEX(IF({is_plain}, t.metadata_digits, NULL)),
+      IF({is_plain}, moment, NULL), IF({is_plain}, moment + t.asked_ttl, 0), moment, moment
+    FROM {claim_list} t
+    ON DUPLICATE KEY UPDATE
+      used = IF({is_free} AND {is_plain}, -1, used),
+      slots = IF(used < 0, 1, slots), last = IF(used < 0, last + 1, last), epoch = IF(used < 0, last, epoch),
+      id = IF(used < 0, t.asked_id, id), owner = IF(used < 0, us, owner), revoked = IF(used < 0, FALSE, revoked),
+      type = IF(used < 0, UNHEX(t.type_digits), type), metadata = IF(used < 0, UNHEX(t.metadata_digits), metadata),
+      granted_at = IF(used < 0, moment, granted_at), expires_at = IF(used < 0, moment + t.asked_ttl, expires_at),
+      updated_at = IF(used < 0, moment, updated_at), used = ABS(used);
+    SELECT COALESCE(SUM(l.id = t.asked_id AND l.granted_at = moment), 0), MIN(l.last),
+      GROUP_CONCAT(',["held","', l.epoch, '",0,false]' ORDER BY t.place_in_list SEPARATOR '')
+    INTO done, lowest, answers
+    FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits);
+    IF lowest = 0 THEN
+      -- Some rows are new. The floor is read after they were made: whoever deleted the ones before has raised it.
+      SET lowest = (SELECT m.floor FROM {meta} m WHERE m.one = 1) + 1;
+      INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
+      SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
+      ON DUPLICATE KEY UPDATE epoch = IF(last = 0 AND used > 0, lowest, epoch), last = IF(last = 0, lowest, last);
+      SET answers = REPLACE(answers, ',["held","0"', CONCAT(',["held","', lowest, '"'));
+    END IF;
   END IF;
   IF done < size THEN CALL {claim_each}(the_prefix, us, list, size, queues, answers); END IF;
   {commit};
