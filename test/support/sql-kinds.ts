@@ -1,4 +1,5 @@
 /** Database servers of each kind, behind one face: what a test does to one it can do to all. */
+import { startMariaDb } from './mariadb-server.js'
 import { startPgBouncer } from './pgbouncer.js'
 import { startPostgres } from './postgres-server.js'
 import type { ServerProcess } from './server-process.js'
@@ -60,4 +61,23 @@ const pgBouncer: SqlKind = {
   },
 }
 
-export const sqlKinds: readonly SqlKind[] = [postgres, pgBouncer]
+const OTHERS = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user <> 'system user'"
+
+const mariaDb: SqlKind = {
+  name: 'MariaDB',
+  async start() {
+    const server = await startMariaDb()
+    return {
+      url: server.url,
+      server,
+      spawnMany: spawnManyOn(server.url),
+      cutConnections: async () => {
+        // One that is gone by now is none.
+        for (const { id } of await server.query<{ id: number }>(OTHERS)) await server.query(`KILL ${id}`).catch(() => {})
+      },
+      stop: () => server.stop(),
+    }
+  },
+}
+
+export const sqlKinds: readonly SqlKind[] = [postgres, pgBouncer, mariaDb]
