@@ -32,7 +32,7 @@ export interface SqlDeployment {
 
 export interface SqlKind {
   readonly name: string
-  start(options?: SqlOptions): Promise<SqlDeployment>
+  readonly start: (options?: SqlOptions) => Promise<SqlDeployment>
 }
 
 type Shape = Pick<SqlDeployment, 'server' | 'pooler' | 'cutConnections' | 'healthy'>
