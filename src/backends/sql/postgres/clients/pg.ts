@@ -1,5 +1,6 @@
 /** `pg`: a pool, by what it can do. */
 import type { Channel, PostgresClient } from '../client.js'
+import { inTime } from './in-time.js'
 
 export interface PgPool {
   connect(done: (error: Error | undefined, connection: PgPoolClient | undefined) => void): void
@@ -25,9 +26,6 @@ interface PgConnection extends PgQueries {
   unref?(): void
   on(event: string, listener: (event: never) => void): unknown
 }
-
-/** A connection that has not answered for so long is not waited for any longer, nor used again. */
-const ANSWER_MS = 5_000
 
 export function isPgPool(client: unknown): client is PgPool {
   const { connect, options, Client } = (client ?? {}) as Partial<PgPool>
@@ -106,10 +104,3 @@ export class PgClient implements PostgresClient {
 }
 
 function ignore(): void {}
-
-function inTime<T>(work: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`No answer within ${ANSWER_MS} ms`)), ANSWER_MS)
-    void work.then(resolve, reject).finally(() => clearTimeout(timer))
-  })
-}
