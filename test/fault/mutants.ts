@@ -98,7 +98,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'nobody is told that it holds',
     file: 'core/claims.js',
-    from: 'loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting);',
+    from: 'loop.granted(wakeUp.epoch, wakeUp.since, wakeUp.waiting, wakeUp.forMs);',
     to: ';',
     faults: ['client stop'],
     breaks: 'enough traffic',

@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import ts from 'typescript'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { makeFolder } from '../support/processes.js'
+import { startPostgres } from '../support/postgres-server.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -101,7 +102,7 @@ describe('examples', () => {
 
   test('each one is run here', () => {
     const files = readdirSync(join(root, 'examples')).filter((name) => name.endsWith('.mjs')).sort()
-    expect(files).toEqual([...Object.keys(EXAMPLES), 'workers'].map((name) => `${name}.mjs`).sort())
+    expect(files).toEqual([...Object.keys(EXAMPLES), 'sell-once', 'workers'].map((name) => `${name}.mjs`).sort())
   })
 
   const cases = Object.keys(EXAMPLES).flatMap((name) => [[name, 'memory'], [name, 'Redis']] as const)
@@ -110,6 +111,11 @@ describe('examples', () => {
     const expected = EXAMPLES[name]!
     if (UNORDERED.includes(name)) expect(lines.sort()).toEqual([...expected].sort())
     else expect(lines).toEqual(expected)
+  })
+
+  test('sell-once, on PostgreSQL', async () => {
+    await using postgres = await startPostgres({ durable: false })
+    expect(said(await run('sell-once', [], { DATABASE_URL: postgres.url }))).toEqual(['asked for: 8, sold: 3', 'left: 0'])
   })
 
   test('they leave nothing on the server that does not go by itself, but the fence', async () => {

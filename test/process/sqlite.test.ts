@@ -52,7 +52,7 @@ async function stoppedWriter(): Promise<ChildProcess> {
   return writer
 }
 
-/** `HOLDFAST_ROUNDS=1000` for about a minute of it. */
+/** `HOLDFAST_ROUNDS=2000` for about a minute of it. */
 const ROUNDS = Number(process.env['HOLDFAST_ROUNDS'] ?? 20)
 
 describe('8 processes that contend', () => {

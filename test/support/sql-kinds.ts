@@ -17,7 +17,7 @@ export interface SqlDeployment {
 
 export interface SqlKind {
   readonly name: string
-  start(): Promise<SqlDeployment>
+  readonly start: () => Promise<SqlDeployment>
 }
 
 function spawnManyOn(url: string): SqlDeployment['spawnMany'] {

@@ -33,7 +33,11 @@ export class SqlServerBackend implements Backend {
     this.#database = database
     const serverClock = new ServerClock()
     const claims = this.#claims
-    this.#retries = new Retries(database, scope.clock, () => this.#isClosed)
+    this.#retries = new Retries(database, scope.clock, {
+      isOver: () => this.#isClosed,
+      // The next who answers may be another server, with another clock.
+      onFailure: () => serverClock.forget(),
+    })
     this.#wakeUps = new WakeUps(database, scope, claims, serverClock, () => this.#steps.readNews())
     this.#steps = new Steps({ database, scope, retries: this.#retries, claims, listener: this.#wakeUps, serverClock })
     this.#tidying = new Tidying(scope.clock, () => this.#steps.tidy(IDLE_MS))

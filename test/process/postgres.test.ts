@@ -1,0 +1,223 @@
+/** What is PostgreSQL's own: who may do what, what it costs, who is told, and what becomes of tables that are dropped. */
+import pg from 'pg'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { postgresBackend, postgresGrants, postgresMigration, type PostgresOptions } from '../../src/backends/sql/postgres/index.js'
+import { connect, ConfigurationError, ConnectorError, createLocks, type LockManager } from '../../src/index.js'
+import { startPgBouncer } from '../support/pgbouncer.js'
+import { startPostgres, type PostgresServer } from '../support/postgres-server.js'
+import { countRoundTrips } from '../support/round-trips.js'
+import { startProxy } from '../support/tcp-proxy.js'
+import { until } from '../support/until.js'
+import { spawnWorker } from '../support/workers.js'
+
+let server: PostgresServer
+beforeAll(async () => {
+  server = await startPostgres({ durable: false })
+})
+afterAll(() => server.stop())
+
+async function manager(url = server.url): Promise<LockManager> {
+  const locks = await connect(url, { prefix: 'test' })
+  onTestFinished(() => locks.close())
+  return locks
+}
+
+function poolFor(url: string): pg.Pool {
+  const pool = new pg.Pool({ connectionString: url, max: 4 })
+  pool.on('error', () => {})
+  onTestFinished(() => pool.end())
+  return pool
+}
+
+function on(pool: pg.Pool, options?: PostgresOptions): LockManager {
+  const locks = createLocks(postgresBackend(pool, options), { prefix: 'test' })
+  onTestFinished(() => locks.close())
+  return locks
+}
+
+/** A user of its own, who may do nothing that is not granted. */
+async function makeUser(name: string): Promise<string> {
+  await server.query(`CREATE ROLE ${name} LOGIN`)
+  const url = new URL(server.url)
+  url.username = name
+  return url.href
+}
+
+describe('what it costs', () => {
+  it('is one round trip to acquire, and one to release; as many for a list', async () => {
+    const proxy = await startProxy({ to: { port: server.port } })
+    onTestFinished(() => proxy.close())
+    const url = new URL(server.url)
+    url.port = String(proxy.port)
+    const locks = await manager(url.href)
+    await (await locks.lock('warm')).release()
+    const monitor = await server.monitor()
+    onTestFinished(() => monitor.stop())
+    const trips = countRoundTrips(proxy)
+    const lock = await locks.lock('k')
+    expect(trips.count).toBe(1)
+    await lock.release()
+    expect(trips.count).toBe(2)
+    const statements = await monitor.statements()
+    expect(statements.map(({ text }) => /holdfast_1_(\w+)/.exec(text)?.[1])).toEqual(['claim', 'release'])
+  })
+
+  it('a lock that is refused waits for no disk', async () => {
+    const locks = await manager()
+    await locks.lock('busy')
+    const before = await flushes()
+    for (let i = 0; i < 50; i++) expect(await locks.tryLock('busy')).toBeNull()
+    // A background process writes now and then.
+    expect((await flushes()) - before).toBeLessThan(25)
+  })
+
+  async function flushes(): Promise<number> {
+    const [row] = await server.query<{ n: string }>('SELECT wal_sync AS n FROM pg_stat_wal')
+    return Number(row!.n)
+  }
+})
+
+describe('tables and functions', () => {
+  it('are made once, however many processes start at once', async () => {
+    for (let round = 0; round < 5; round++) {
+      const options = { schema: `many_${round}`, tables: 'Some_Locks' }
+      const pools = Array.from({ length: 10 }, () => poolFor(server.url))
+      const managers = pools.map((pool) => on(pool, options))
+      const held = await Promise.all(managers.map((locks) => locks.tryLock('k')))
+      expect(held.filter((lock) => lock !== null)).toHaveLength(1)
+    }
+  })
+
+  it('can be made by somebody else: whoever only locks needs few rights, and no more', async () => {
+    const url = await makeUser('clerk')
+    const pool = poolFor(url)
+    const names = { schema: 'locks_of_clerk', tables: 'l' }
+    const refused = await on(pool, names).tryLock('k').catch((error: unknown) => error)
+    expect(refused).toBeInstanceOf(ConfigurationError)
+    expect((refused as Error).message).toContain('postgresMigration()')
+
+    const missing = await on(pool, { ...names, migrate: false }).tryLock('k').catch((error: unknown) => error)
+    expect((missing as Error).message).toContain('postgresMigration()')
+
+    await server.query(postgresMigration(names))
+    await server.query(postgresMigration(names))
+    const forbidden = await on(pool, names).tryLock('k').catch((error: unknown) => error)
+    expect((forbidden as Error).message).toContain('permission denied')
+
+    await server.query(postgresGrants('clerk', names))
+    const [a, b] = [on(pool, names), on(pool, names)]
+    const lock = await a.lock('k')
+    const waiting = b.lock('k')
+    await lock.extend(5_000)
+    await sleep(100)
+    await lock.release()
+    expect((await waiting).fence).toBeGreaterThan(lock.fence)
+    expect(await a.forceRelease('k', { now: true })).toBe(true)
+    for await (const _ of a.inspect()) void _
+  })
+
+  it('that are dropped are made again: what was held is lost, and others go on', async () => {
+    const pool = poolFor(server.url)
+    const locks = on(pool, { schema: 'dropped' })
+    const lock = await locks.lock('k', { ttlMs: 1_000 })
+    await server.query('DROP SCHEMA dropped CASCADE')
+    expect(await locks.lock('other')).toBeDefined()
+    await until('the loss', async () => lock.signal.aborted)
+    expect((await locks.lock('k')).fence).toBeGreaterThan(lock.fence)
+  })
+
+  it('with a name that is none are refused', () => {
+    for (const names of [{ schema: 'a"b' }, { tables: '' }, { tables: 'x'.repeat(41) }, { schema: 1 as never }]) {
+      expect(() => postgresBackend(new pg.Pool(), names)).toThrow(ConfigurationError)
+    }
+  })
+
+  it('idle ones are deleted, and fences go on from where they were', async () => {
+    const pool = poolFor(server.url)
+    const locks = on(pool, { schema: 'idle' })
+    const first = await locks.lock('k')
+    await first.release()
+    await server.query('UPDATE idle.holdfast_locks SET updated_at = 0; UPDATE idle.holdfast_meta SET tidied_at = 0')
+    await server.query("UPDATE idle.holdfast_locks SET last = last + 1000 WHERE convert_from(key, 'UTF8') = 'k'")
+    const other = on(poolFor(server.url), { schema: 'idle' })
+    await other.ready()
+    await until('it to be tidied', async () => (await server.query('SELECT FROM idle.holdfast_locks')).length === 0)
+    expect((await locks.lock('k')).fence).toBeGreaterThan(first.fence + 1000n * 1024n)
+  })
+})
+
+describe('whoever waits', () => {
+  it('is told over a connection of its own, and again after that was cut', async () => {
+    const [a, b] = [await manager(), await manager()]
+    const listeners = () => server.query("SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+    for (let round = 0; round < 3; round++) {
+      const lock = await a.lock('told')
+      const waiting = b.lock('told')
+      await until('it to listen', async () => (await listeners()).length > 0)
+      await sleep(50)
+      await server.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+      await lock.release()
+      await (await waiting).release()
+    }
+  })
+
+  it('behind a pooler reads what was left for it, and listens to nobody', async () => {
+    const pooler = await startPgBouncer(server)
+    onTestFinished(() => pooler.stop())
+    const [a, b] = [await manager(pooler.url), await manager(pooler.url)]
+    const lock = await a.lock('pooled')
+    const waiting = b.lock('pooled')
+    await until('it to be known that nothing can be heard', async () =>
+      (await server.query("SELECT FROM public.holdfast_clients WHERE NOT listens")).length > 0)
+    // The next heartbeat says so, and from then on news are left.
+    await sleep(700)
+    const releasedAt = performance.now()
+    await lock.release()
+    await waiting
+    // Less than a heartbeat: it was not found out by asking.
+    expect(performance.now() - releasedAt).toBeLessThan(2_000)
+    expect(await server.query('SELECT FROM public.holdfast_news')).toEqual([])
+  })
+
+  it.each(['repeatable read', 'serializable'])('is served where transactions are %s', async (isolation) => {
+    const name = isolation.replace(' ', '_')
+    await server.query(`CREATE DATABASE ${name}`)
+    await server.query(`ALTER DATABASE ${name} SET default_transaction_isolation = '${isolation}'`)
+    const url = new URL(server.url)
+    url.pathname = `/${name}`
+    const workers = await Promise.all([1, 2, 3].map(() => spawnWorker({ url: url.href })))
+    const convoys = workers.flatMap((worker) => ['a', 'b', 'c'].map((key) => worker.call('convoy', key, 2, 5, 0, { fairness: 'strict' })))
+    await Promise.all(convoys)
+    expect(workers.flatMap((worker) => worker.holds())).toHaveLength(3 * 3 * 2 * 5)
+  })
+})
+
+describe('a connection', () => {
+  it('with a password and over TLS is made from the URL', async () => {
+    const secure = await startPostgres({ password: 'it is ön/it', ssl: true, durable: false })
+    onTestFinished(() => secure.stop())
+    const url = `${secure.url}?sslmode=verify-full&sslrootcert=${encodeURIComponent(`${secure.folder}/server.crt`)}`
+    const locks = await manager(url)
+    await (await locks.lock('k')).release()
+    const plain = await connect(`${secure.url}?sslmode=disable`).catch((error: unknown) => error)
+    expect(plain).toBeInstanceOf(ConnectorError)
+    const wrong = secure.url.replace('it%20is', 'it%20was')
+    const refused = await connect(`${wrong}?sslmode=require&sslrootcert=${encodeURIComponent(`${secure.folder}/server.crt`)}`)
+      .catch((error: unknown) => error)
+    expect(refused).toBeInstanceOf(ConnectorError)
+    expect(String((refused as Error).stack) + String((refused as Error).cause)).not.toContain('it%20was')
+  })
+
+  it('to nobody is an error that says so', async () => {
+    const error = await connect('postgres://127.0.0.1:1/none', { connectTimeoutMs: 3_000 }).catch((reason: unknown) => reason)
+    expect(error).toBeInstanceOf(ConnectorError)
+    expect((error as Error).message).toContain('ECONNREFUSED')
+  })
+
+  it('that is no pool is refused, and a URL that is none', () => {
+    expect(() => postgresBackend(new pg.Client() as never)).toThrow('A single connection will not do')
+    expect(() => postgresBackend('postgres//secret')).toThrow(ConfigurationError)
+    expect(() => postgresBackend('postgres//secret')).not.toThrow('secret')
+  })
+})
