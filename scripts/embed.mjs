@@ -17,7 +17,7 @@ const COMMENT_OR_BLANK = /^\s*(--.*)?$/
 const STATEMENT = /^\s*--\s*@statement\s+(\w+)\s*$/
 
 /** Each is named after what is in it. */
-const FOLDERS = ['src/backends/redis/lua', 'src/backends/sql/sqlite/sql', 'src/backends/sql/postgres/sql']
+const FOLDERS = ['src/backends/redis/lua', 'src/backends/sql/sqlite/sql', 'src/backends/sql/postgres/sql', 'src/backends/sql/mysql/sql']
 
 export function embed() {
   for (const folder of FOLDERS) embedFolder(join(root, folder))

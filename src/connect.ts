@@ -16,6 +16,8 @@ const redis: Loader = async (url, timeoutMs) => (await import('./backends/redis/
 
 const postgres: Loader = async (url, timeoutMs) => (await import('./backends/sql/postgres/from-url.js')).postgresFromUrl(url, { connectTimeoutMs: timeoutMs })
 
+const mysql: Loader = async (url, timeoutMs) => (await import('./backends/sql/mysql/from-url.js')).mysqlFromUrl(url, { connectTimeoutMs: timeoutMs })
+
 const LOADERS: Readonly<Record<string, Loader>> = {
   'memory:': async () => (await import('./backends/memory/index.js')).memoryBackend(),
   'sqlite:': async (url) => (await import('./backends/sql/sqlite/from-url.js')).sqliteFromUrl(url),
@@ -27,9 +29,11 @@ const LOADERS: Readonly<Record<string, Loader>> = {
   'rediss+cluster:': redis,
   'postgres:': postgres,
   'postgresql:': postgres,
+  'mysql:': mysql,
+  'mariadb:': mysql,
 }
 
-const PLANNED = ['etcd:', 'etcds:', 'mysql:', 'mariadb:']
+const PLANNED = ['etcd:', 'etcds:']
 
 /**
  * Connects to a store: a URL, or a backend made from your own client. Without a target, the environment variable

@@ -1,15 +1,16 @@
 import type { BackendFactory } from '../../../core/backend.js'
 import { ConnectorError } from '../../../core/errors.js'
 import { SqlServerBackend } from '../server/backend.js'
+import { adapterOf, isKysely, type KyselyLike } from '../server/kysely.js'
 import type { PostgresClient } from './client.js'
-import { isKysely, KyselyClient, type KyselyLike } from './clients/kysely.js'
+import { KyselyClient } from './clients/kysely.js'
 import { isPgPool, PgClient, type PgPool } from './clients/pg.js'
 import { isPostgresJs, PostgresJsClient, type PostgresJs } from './clients/postgres-js.js'
 import { PostgresDatabase } from './database.js'
 import { postgresFromUrl } from './from-url.js'
 import { PostgresSchema, type PostgresNames } from './schema.js'
 
-export type { KyselyLike } from './clients/kysely.js'
+export type { KyselyLike } from '../server/kysely.js'
 export type { PgPool } from './clients/pg.js'
 export type { PostgresJs } from './clients/postgres-js.js'
 export type { PostgresNames } from './schema.js'
@@ -46,7 +47,7 @@ function clientOf(client: unknown): PostgresClient {
   if (isPostgresJs(client)) return new PostgresJsClient(client)
   if (isPgPool(client)) return new PgClient(client)
   if (isKysely(client)) {
-    const { name } = client.getExecutor().adapter.constructor
+    const name = adapterOf(client)
     if (/mysql|sqlite|mssql/i.test(name)) throw new ConnectorError(`This Kysely instance does not speak to PostgreSQL (it has a ${name}).`)
     return new KyselyClient(client)
   }

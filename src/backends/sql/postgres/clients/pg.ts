@@ -2,7 +2,7 @@
 import type { Channel, PostgresClient } from '../client.js'
 
 export interface PgPool {
-  connect(): Promise<PgPoolClient>
+  connect(done: (error: Error | undefined, connection: PgPoolClient | undefined) => void): void
   readonly options: object
   /** The class of its connections; its types do not tell. */
   readonly Client?: unknown
@@ -74,10 +74,8 @@ export class PgClient implements PostgresClient {
   }
 
   async #run(text: string, values?: unknown[]): Promise<unknown> {
-    const connection = await this.#pool.connect()
+    const connection = await this.#connect()
     let isSound = false
-    // It is told by the query, too; but without a listener it would end the process.
-    connection.on('error', ignore)
     try {
       const result = await inTime(connection.query(text, values))
       isSound = true
@@ -90,6 +88,20 @@ export class PgClient implements PostgresClient {
       connection.off('error', ignore)
       connection.release(!isSound)
     }
+  }
+
+  /**
+   * That it was cut is told by the query, too; but without a listener it would end the process. So it has one at once, and not when a
+   * promise has got round to it: what says that a connection is there and what says that it is gone can come together.
+   */
+  #connect(): Promise<PgPoolClient> {
+    return new Promise((resolve, reject) => {
+      this.#pool.connect((error, connection) => {
+        if (!connection) return reject(error as Error)
+        connection.on('error', ignore)
+        resolve(connection)
+      })
+    })
   }
 }
 

@@ -1,0 +1,72 @@
+-- What stands in several procedures, where they say `{name}`.
+
+-- The clock, in milliseconds. In a procedure UTC_TIMESTAMP is the time at which the statement began, not the call: so it is read in a
+-- statement of its own after one that may have waited for a lock. (In a function it would be the time of the call.)
+-- @statement now
+TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1e3
+
+-- A step is one transaction, at READ COMMITTED: what it reads after it has waited for a row is what is there then. The connection is
+-- left as it was: an isolation level without SESSION is that of the next transaction only, and what is set is put back. If the
+-- connection is in the middle of somebody's transaction, the first statement fails, and nothing has happened.
+-- @statement variables
+DECLARE is_ours BOOLEAN DEFAULT FALSE;
+  DECLARE their_patience INT DEFAULT @@innodb_lock_wait_timeout;
+  DECLARE their_length BIGINT UNSIGNED DEFAULT @@group_concat_max_len
+
+-- @statement undo
+DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+    IF is_ours THEN ROLLBACK; END IF;
+    SET innodb_lock_wait_timeout = their_patience, group_concat_max_len = their_length;
+    RESIGNAL;
+  END
+
+-- @statement begin
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION READ WRITE;
+  SET is_ours = TRUE;
+  SET innodb_lock_wait_timeout = 2, group_concat_max_len = 16777216
+
+-- @statement commit
+COMMIT;
+  SET innodb_lock_wait_timeout = their_patience, group_concat_max_len = their_length
+
+-- What was asked for. Digits stay what they are: as an expression longer than 512 bytes they would make a temporary table on disk.
+-- @statement claimList
+JSON_TABLE(list, '$[*]' COLUMNS (
+      key_digits VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
+      asked_id VARCHAR(66) CHARACTER SET latin1 PATH '$.id',
+      asked_take BIGINT PATH '$.take',
+      asked_slots BIGINT PATH '$.slots',
+      asked_ttl DOUBLE PATH '$.ttl',
+      type_digits VARCHAR(8194) CHARACTER SET latin1 PATH '$.type',
+      metadata_digits VARCHAR(8194) CHARACTER SET latin1 PATH '$.metadata',
+      asked_place BIGINT PATH '$.place'
+    ))
+
+-- @statement renewalList
+JSON_TABLE(list, '$[*]' COLUMNS (
+      key_digits VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
+      asked_id VARCHAR(66) CHARACTER SET latin1 PATH '$.id',
+      asked_ttl DOUBLE PATH '$.ttl',
+      asked_exact_until DOUBLE PATH '$.exact_until',
+      asked_given VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.given'
+    ))
+
+-- Of any list.
+-- @statement keyList
+JSON_TABLE(list, '$[*]' COLUMNS (
+      place_in_list FOR ORDINALITY,
+      key_digits VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
+      asked_id VARCHAR(66) CHARACTER SET latin1 PATH '$.id'
+    ))
+
+-- A row of `locks` that a lock can have at once: it is free or has expired, and nobody waits.
+-- @statement isFree
+(waiting = 0 AND (used = 0 OR (slots = 1 AND expires_at <= moment)))
+
+-- What is told about a holder, of which there are these columns.
+-- @statement holder
+CONCAT(
+  '[', JSON_QUOTE(CONVERT(owner USING utf8mb4)), ',"', number, '",', moment - granted_at, ',', expires_at - moment, ',',
+  COALESCE(CONCAT('"', HEX(type), '"'), 'null'), ',', COALESCE(CONCAT('"', HEX(metadata), '"'), 'null'), ']'
+)
