@@ -15,6 +15,8 @@ const PAGES = [
   {
     stores: ['redis'],
     name: 'bench',
+    // What is not met is explained there.
+    hasLimits: true,
     title: 'Benchmarks',
     command: 'npm run bench -- --docs',
     where: 'with the server beside the clients',
@@ -27,6 +29,7 @@ const PAGES = [
   {
     stores: ['sqlite'],
     name: 'bench-sqlite',
+    hasLimits: true,
     title: 'Benchmarks: SQLite',
     command: 'npm run bench -- --only sqlite --docs',
     where: 'and of its disk',
@@ -73,7 +76,7 @@ function page(of, { takenAt, machine, versions, rounds, musts, workloads }) {
   const busy = othersCpu(workloads)
   const others = busy ? ` Other processes used ${Math.round(100 * busy.median)} % of the machine.` : ''
   const ours = musts.filter(({ store }) => of.stores.includes(store))
-  const limits = ours.every(({ met }) => met) ? '' : '\nWhy what is not met cannot be: [limits](bench-limits.md).\n'
+  const limits = !of.hasLimits || ours.every(({ met }) => met) ? '' : '\nWhy what is not met cannot be: [limits](bench-limits.md).\n'
   const servers = Object.entries(of.servers).flatMap(([store, name]) => (store in stores ? `${name} ${stores[store]}` : []))
   const listed = Object.entries(packages).filter(([name]) => of.isListed(name))
   return `# ${of.title}
