@@ -39,7 +39,8 @@ const SQL = {
     title: 'PostgreSQL', reference: 'transaction on pg', signal: 'update + NOTIFY',
     alone: idsOf(({ role, tuned }) => role !== 'signal' && !tuned, 'postgres'),
     waiting: idsOf(({ role, tuned }) => (role === 'ours' || role === 'peer') && isTunedFor('waiting', tuned), 'postgres')
-  }
+  },
+  mariadb: { title: 'MariaDB', reference: 'transaction on mysql2', alone: idsOf(() => true, 'mariadb') }
 }
 
 const WAITS = ['waitP50Ms', 'waitP99Ms', 'waitMaxMs']
@@ -68,7 +69,9 @@ export function workloadsAt(pace) {
     sqlAlone(pace, 'postgres'),
     sqlFlight(pace, 'postgres'),
     sqlConvoy(pace, 'postgres'),
-    sqlHandOver(pace, 'postgres')
+    sqlHandOver(pace, 'postgres'),
+    sqlAlone(pace, 'mariadb'),
+    sqlFlight(pace, 'mariadb')
   ].map((workload) => ({ store: 'redis', processes: 1, paces: [], ...workload }))
 }
 
@@ -222,7 +225,9 @@ function onSqlServer(pace, store, options) {
 
 function sqlAlone(pace, store) {
   return {
-    ...onSqlServer(pace, store, {}), id: `${store}-alone`, title: `${SQL[store].title} alone`, paces: ['smoke'],
+    ...onSqlServer(pace, store, {}), id: `${store}-alone`, title: `${SQL[store].title} alone`,
+    // One server more is enough to see that it works.
+    paces: store === 'postgres' ? ['smoke'] : [],
     says: 'One worker locks and unlocks, one key after the other.'
   }
 }

@@ -11,7 +11,7 @@
  *
  *   role     'raw': what the client alone can do · 'limit': what it can do with our scripts · 'signal': what telling another process
  *            costs, without a lock · 'local': no store at all · 'peer' · 'ours'
- *   store    where it keeps its locks, 'redis', 'sqlite' or 'postgres': who needs no more than files is measured beside SQLite
+ *   store    where it keeps its locks, 'redis', 'sqlite', 'postgres' or 'mariadb': who needs no more than files is measured beside SQLite
  *   direct   the commands that it sends besides scripts: that is how requests are told from what scripts call
  *   tuned    the same library, set up in its own favour for 'sending' many requests at once, for 'waiting' or for 'renewing'; where
  *            another matters, it would make no difference or a bad one, so there it does not take part
@@ -107,7 +107,12 @@ const ALL = [
   { id: 'update + NOTIFY', role: 'signal', store: 'postgres', file: 'notify' },
 
   { id: 'verrou on pg', ...VERROU_PG },
-  { id: 'verrou tuned on pg', ...VERROU_PG, ...waiting({ verrou: { retry: { delay: POLL_MS } } }) }
+  { id: 'verrou tuned on pg', ...VERROU_PG, ...waiting({ verrou: { retry: { delay: POLL_MS } } }) },
+
+  { id: 'holdfast on mysql2', role: 'ours', store: 'mariadb', file: 'holdfast-mysql' },
+  { id: 'transaction on mysql2', role: 'raw', store: 'mariadb', file: 'transaction-mysql2' },
+  { id: 'our procedures on mysql2', role: 'limit', store: 'mariadb', file: 'procedures-mysql2' },
+  { id: 'verrou on mysql2', role: 'peer', store: 'mariadb', file: 'verrou-mysql2' }
 ]
 
 function sending(settings) {

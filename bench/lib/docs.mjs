@@ -9,12 +9,14 @@ import { othersCpu } from './summary.mjs'
 
 const ON_FILES = ['libsql', 'proper-lockfile']
 
-const ON_SQL = ['kysely', 'pg', 'postgres']
+const ON_SQL = ['kysely', 'mysql2', 'pg', 'postgres']
 
 const PAGES = [
   {
     stores: ['redis'],
     name: 'bench',
+    // What is not met is explained there.
+    hasLimits: true,
     title: 'Benchmarks',
     command: 'npm run bench -- --docs',
     where: 'with the server beside the clients',
@@ -22,11 +24,12 @@ const PAGES = [
     isListed: (name) => !ON_FILES.includes(name) && !ON_SQL.includes(name),
     words: `"pipelined" is a library on a client that sends the requests of a tick together; "tuned" one that asks again every \
 2 ms. All else are defaults.`,
-    other: 'There are pages of their own for [SQLite](bench-sqlite.md) and for [PostgreSQL](bench-sql.md).'
+    other: 'There are pages of their own for [SQLite](bench-sqlite.md) and for [PostgreSQL and MariaDB](bench-sql.md).'
   },
   {
     stores: ['sqlite'],
     name: 'bench-sqlite',
+    hasLimits: true,
     title: 'Benchmarks: SQLite',
     command: 'npm run bench -- --only sqlite --docs',
     where: 'and of its disk',
@@ -39,16 +42,16 @@ and more; "tuned" every 2 ms.`,
     other: 'On Redis: [benchmarks](bench.md).'
   },
   {
-    stores: ['postgres'],
+    stores: ['postgres', 'mariadb'],
     name: 'bench-sql',
-    title: 'Benchmarks: PostgreSQL',
-    command: 'npm run bench -- --only postgres --docs',
-    where: 'with the server beside the clients, and of its disk',
-    servers: { postgres: 'PostgreSQL' },
+    title: 'Benchmarks: PostgreSQL and MariaDB',
+    command: 'npm run bench -- --only postgres,mariadb --docs',
+    where: 'with the servers beside the clients, and of its disk',
+    servers: { postgres: 'PostgreSQL', mariadb: 'MariaDB' },
     isListed: (name) => ['holdfast', '@verrou/core', ...ON_SQL].includes(name),
-    words: `The server has its default settings: what is committed is on the disk. All have 10 connections, which is the default of their \
-clients. "transaction" is the lock of many a design document: BEGIN, SELECT … FOR UPDATE, INSERT, COMMIT, and a DELETE to unlock. \
-"our functions" are holdfast's own two, called by hand, one lock at a time. verrou is its SQL store on Kysely; it asks again after \
+    words: `The servers have their default settings: what is committed is on the disk. All have 10 connections, which is the default of \
+their clients. "transaction" is the lock of many a design document: BEGIN, SELECT … FOR UPDATE, INSERT, COMMIT, and a DELETE to unlock. \
+"our functions" and "our procedures" are holdfast's own two, called by hand, one lock at a time. verrou is its SQL store on Kysely; it asks again after \
 250 ms, and "tuned" every 2 ms. "update + NOTIFY" is no lock: one process commits an update and a NOTIFY, and the other hears it.`,
     other: 'On Redis: [benchmarks](bench.md).'
   }
@@ -73,7 +76,7 @@ function page(of, { takenAt, machine, versions, rounds, musts, workloads }) {
   const busy = othersCpu(workloads)
   const others = busy ? ` Other processes used ${Math.round(100 * busy.median)} % of the machine.` : ''
   const ours = musts.filter(({ store }) => of.stores.includes(store))
-  const limits = ours.every(({ met }) => met) ? '' : '\nWhy what is not met cannot be: [limits](bench-limits.md).\n'
+  const limits = !of.hasLimits || ours.every(({ met }) => met) ? '' : '\nWhy what is not met cannot be: [limits](bench-limits.md).\n'
   const servers = Object.entries(of.servers).flatMap(([store, name]) => (store in stores ? `${name} ${stores[store]}` : []))
   const listed = Object.entries(packages).filter(([name]) => of.isListed(name))
   return `# ${of.title}

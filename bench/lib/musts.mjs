@@ -12,7 +12,8 @@ const OURS_FILE = 'holdfast on libsql'
 const OURS_STRICT = 'holdfast strict on libsql'
 /** On database servers: `reference` is the transaction of the design document, `signal` the least that tells another process. */
 const SQL = {
-  postgres: { ours: 'holdfast on pg', reference: 'transaction on pg', verrou: 'verrou on pg', signal: 'update + NOTIFY' }
+  postgres: { ours: 'holdfast on pg', reference: 'transaction on pg', verrou: 'verrou on pg', signal: 'update + NOTIFY' },
+  mariadb: { ours: 'holdfast on mysql2', reference: 'transaction on mysql2', verrou: 'verrou on mysql2' }
 }
 /** Who has to be there. */
 const OURS_ON = { redis: OURS, sqlite: OURS_FILE, ...Object.fromEntries(Object.entries(SQL).map(([store, { ours }]) => [store, ours])) }

@@ -1,5 +1,6 @@
 /** Where locks are kept: servers, of which those are started that somebody needs, and files. */
 import { Files } from './files.mjs'
+import { mariadb } from './mariadb.mjs'
 import { postgres } from './postgres.mjs'
 import { withRedis } from './server.mjs'
 import { withSqlServer } from './sql-server.mjs'
@@ -7,6 +8,7 @@ import { withSqlServer } from './sql-server.mjs'
 const STORES = {
   redis: { needs: ['redis-server'], open: withRedis },
   postgres: { needs: ['postgres'], open: (folder, body) => withSqlServer(postgres, folder, body) },
+  mariadb: { needs: ['mariadbd'], open: (folder, body) => withSqlServer(mariadb, folder, body) },
   sqlite: { needs: [], open: (folder, body) => body(new Files(folder)) }
 }
 
