@@ -177,7 +177,7 @@ describe('news', () => {
   it('would be left for one that has come to listen while it asked: it asks again, and says so', async () => {
     const { database, backend, wakeUps } = await waiting()
     database.end!()
-    let answer = (_: unknown) => {}
+    let answer: (what: unknown) => void = () => {}
     database.call = (step, values) => {
       database.calls.push([step, values])
       return new Promise((resolve) => (answer = (what) => resolve(JSON.stringify([Date.now(), what]))))
