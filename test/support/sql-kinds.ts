@@ -1,5 +1,6 @@
 /** Database servers of each kind, behind one face: what a test does to one it can do to all. */
 import { Client } from 'pg'
+import { startMariaDb } from './mariadb-server.js'
 import { startPgBouncer } from './pgbouncer.js'
 import { startPostgres, type PostgresServer } from './postgres-server.js'
 import type { ServerProcess } from './server-process.js'
@@ -95,4 +96,21 @@ export const pgBouncer: SqlKind = {
   },
 }
 
-export const sqlKinds: readonly SqlKind[] = [postgres, pgBouncer]
+const OTHERS = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user <> 'system user'"
+
+export const mariaDb: SqlKind = {
+  name: 'MariaDB',
+  async start(options) {
+    const server = await startMariaDb(options)
+    return deployment({
+      server,
+      cutConnections: async () => {
+        // One that is gone by now is none.
+        for (const { id } of await server.query<{ id: number }>(OTHERS)) await server.query(`KILL ${id}`).catch(() => {})
+      },
+      healthy: () => until('MariaDB to serve', async () => (await server.query('SELECT 1')).length === 1),
+    })
+  },
+}
+
+export const sqlKinds: readonly SqlKind[] = [postgres, pgBouncer, mariaDb]

@@ -64,6 +64,14 @@ JSON_TABLE(list, '$[*]' COLUMNS (
 -- @statement isFree
 (waiting = 0 AND (used = 0 OR (slots = 1 AND expires_at <= moment)))
 
+-- A claim that can do with that: it is on a lock, and has not waited before.
+-- @statement isPlain
+(t.asked_slots = 1 AND t.asked_place IS NULL)
+
+-- The same, of the one claim in a list.
+-- @statement onlyIsPlain
+JSON_VALUE(list, '$[0].slots') = 1 AND JSON_VALUE(list, '$[0].place') IS NULL
+
 -- What is told about a holder, of which there are these columns.
 -- @statement holder
 CONCAT(

@@ -6,6 +6,7 @@
 -- they were then. They run with the rights of whoever made them (SQL SECURITY DEFINER), so that a user who takes and releases locks
 -- needs no rights to the tables, in which everybody's claim ids are.
 --
+-- What is only read is read by SELECT … INTO: in a SET or an IF, InnoDB locks the rows that a subquery reads.
 -- Lists come as JSON, sorted by key. `the_…` is what was asked for, `it_…` is the row of `locks` as it is. What is the most common, a
 -- free lock or one that nobody waits for, is one statement for a list of one, and a few for a longer one; whatever they leave over
 -- is done one by one. INSERT … ON DUPLICATE KEY UPDATE changes many rows by key at once, in the order of the list (UPDATE … JOIN
@@ -61,9 +62,8 @@ END
 CREATE PROCEDURE IF NOT EXISTS {end}(the_prefix VARBINARY(255), the_key VARBINARY(512), the_epoch BIGINT, moment DOUBLE)
 BEGIN
   DECLARE its_take BIGINT;
-  SET its_take = (
-    SELECT c.take FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE AND c.number = the_epoch
-  );
+  SELECT MAX(c.take) INTO its_take
+  FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE AND c.number = the_epoch;
   IF its_take IS NOT NULL THEN
     DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = TRUE AND number = the_epoch;
     UPDATE {locks} l SET l.used = l.used - its_take, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
@@ -111,7 +111,7 @@ BEGIN
     FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE ORDER BY c.number LIMIT 1;
     SET alive_until = moment + {gone_ms};
     IF head_owner <> us THEN
-      SET alive_until = COALESCE((SELECT p.alive_until FROM {clients} p WHERE p.owner = head_owner), 0);
+      SELECT COALESCE(MAX(p.alive_until), 0) INTO alive_until FROM {clients} p WHERE p.owner = head_owner;
     END IF;
     IF alive_until > moment AND it_used + head_take > it_slots THEN LEAVE waiters; END IF;
     DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = FALSE AND number = head_number;
@@ -139,20 +139,19 @@ END
 -- @statement blocker
 CREATE PROCEDURE IF NOT EXISTS {blocker}(the_prefix VARBINARY(255), the_key VARBINARY(512), moment DOUBLE, OUT holder LONGBLOB)
 BEGIN
-  SET holder = COALESCE((
-    SELECT {holder} FROM (
-      SELECT l.owner, l.epoch AS number, l.granted_at, l.expires_at, l.type, l.metadata
-      FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL
-      UNION ALL (
-        SELECT c.owner, c.number, c.granted_at, c.expires_at, c.type, c.metadata
-        FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
-        ORDER BY c.expires_at, c.number LIMIT 1
-      )
-    ) h
-  ), 'null');
+  SELECT COALESCE(MAX({holder}), 'null') INTO holder
+  FROM (
+    SELECT l.owner, l.epoch AS number, l.granted_at, l.expires_at, l.type, l.metadata
+    FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL
+    UNION ALL (
+      SELECT c.owner, c.number, c.granted_at, c.expires_at, c.type, c.metadata
+      FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
+      ORDER BY c.expires_at, c.number LIMIT 1
+    )
+  ) h;
 END
 
--- One claim, whatever is the matter with its resource. `waits`: whether some claim of this process does.
+-- One claim, whatever is the matter with its resource, whose row is locked. `waits`: whether some claim of this process does.
 -- → held, epoch, waiting, whether it was passed over | queued, place, ahead, waiting, holder, whether it was passed over
 --   | refused, ahead, waiting, holder | revoked, epoch | limit, slots
 -- @statement claimOne
@@ -171,19 +170,10 @@ steps: BEGIN
   DECLARE own, ticket, drawn BIGINT;
   DECLARE ahead INT;
   DECLARE holder LONGBLOB;
-  INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
-  VALUES (the_prefix, the_key, the_slots, 0, 0, 0, 0, moment, moment)
-  ON DUPLICATE KEY UPDATE waiting = waiting;
-  SET moment = {now};
   SELECT l.slots, l.used, l.waiting, l.last, l.expires_at, l.id, l.epoch, l.revoked
   INTO it_slots, it_used, it_waiting, it_last, it_expires_at, it_id, it_epoch, it_revoked
   FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
-  IF it_last = 0 THEN
-    -- It is new, and perhaps granted. The floor is read after the row was made: whoever deleted the one before has raised it.
-    SET it_last = (SELECT m.floor FROM {meta} m WHERE m.one = 1) + it_used;
-    SET it_epoch = IF(it_used > 0, it_last, NULL);
-    UPDATE {locks} l SET l.last = it_last, l.epoch = it_epoch WHERE l.prefix = the_prefix AND l.`key` = the_key;
-  ELSEIF it_waiting > 0 OR (it_used > 0 AND it_expires_at <= moment) THEN
+  IF it_waiting > 0 OR (it_used > 0 AND it_expires_at <= moment) THEN
     CALL {settle}(the_prefix, the_key, the_id, us, moment);
     SELECT l.slots, l.used, l.waiting, l.last, l.expires_at, l.id, l.epoch, l.revoked
     INTO it_slots, it_used, it_waiting, it_last, it_expires_at, it_id, it_epoch, it_revoked
@@ -225,15 +215,14 @@ steps: BEGIN
     DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = FALSE AND number = own;
     UPDATE {locks} l SET l.waiting = l.waiting - 1, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
     CALL {settle}(the_prefix, the_key, NULL, us, moment);
-    SET it_waiting = (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key);
+    SELECT l.waiting INTO it_waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
     CALL {blocker}(the_prefix, the_key, moment, holder);
     SET answer = CONCAT('["refused",', it_waiting, ',', it_waiting, ',', holder, ']');
     LEAVE steps;
   ELSEIF own IS NOT NULL THEN
     SET waits = TRUE;
-    SET ahead = (
-      SELECT COUNT(*) FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number < own
-    );
+    SELECT COUNT(*) INTO ahead
+    FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number < own;
     IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, 'contended', FALSE, moment); END IF;
     CALL {blocker}(the_prefix, the_key, moment, holder);
     SET answer = CONCAT('["queued","', own, '",', ahead, ',', it_waiting - 1, ',', holder, ',false]');
@@ -243,13 +232,10 @@ steps: BEGIN
   SET ahead = it_waiting;
   IF the_place <= it_last AND it_waiting = 0 THEN
     SET ticket = the_place;
-  ELSEIF the_place <= it_last AND NOT EXISTS (
-    SELECT 1 FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number = the_place
-  ) THEN
-    SET ticket = the_place;
-    SET ahead = (
-      SELECT COUNT(*) FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number < ticket
-    );
+  ELSEIF the_place <= it_last THEN
+    SELECT IF(COUNT(w.number = the_place OR NULL) = 0, the_place, NULL), COUNT(w.number < the_place OR NULL) INTO ticket, ahead
+    FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number <= the_place;
+    IF ticket IS NULL THEN SET ahead = it_waiting; END IF;
   END IF;
   IF ahead = 0 AND it_used + the_take <= it_slots THEN
     CALL {grant}(the_prefix, the_key, the_id, us, the_take, the_ttl, the_type, the_metadata, 0, moment, moment + the_ttl, drawn);
@@ -286,7 +272,7 @@ BEGIN
   DECLARE type_digits, metadata_digits VARCHAR(8194) CHARACTER SET latin1;
   DECLARE the_id VARBINARY(64);
   DECLARE the_take, the_slots, the_place BIGINT;
-  DECLARE the_ttl, until DOUBLE;
+  DECLARE the_ttl, until, was_until DOUBLE;
   DECLARE items CURSOR FOR
     SELECT t.key_digits, t.asked_id, t.asked_take, t.asked_slots, t.asked_ttl, t.type_digits, t.metadata_digits, t.asked_place
     FROM {claim_list} t;
@@ -303,7 +289,8 @@ BEGIN
   CLOSE items;
   IF waits THEN
     SET until = {now} + {gone_ms};
-    IF NOT EXISTS (SELECT 1 FROM {clients} p WHERE p.owner = us AND p.alive_until >= until - 100) THEN
+    SELECT COALESCE(MAX(p.alive_until), 0) INTO was_until FROM {clients} p WHERE p.owner = us;
+    IF was_until < until - 100 THEN
       INSERT INTO {clients} (owner, alive_until) VALUES (us, until) ON DUPLICATE KEY UPDATE alive_until = GREATEST(alive_until, until);
     END IF;
   END IF;
@@ -319,35 +306,47 @@ BEGIN
   {variables};
   DECLARE moment DOUBLE DEFAULT {now};
   DECLARE size, done INT DEFAULT 0;
+  DECLARE lowest BIGINT;
   DECLARE answers LONGBLOB;
   {undo};
   {begin};
   SET size = JSON_LENGTH(list);
-  -- Those that can have what they want at once. Of several, which ones that were is seen afterwards.
-  IF size > 1 THEN
-    INSERT INTO {locks} (
-      prefix, `key`, slots, used, waiting, last, epoch, id, owner, type, metadata, granted_at, expires_at, created_at, updated_at
-    )
-    SELECT the_prefix, UNHEX(t.key_digits), 1, 1, 0, 0, 0, t.asked_id, us, UNHEX(t.type_digits), UNHEX(t.metadata_digits), moment,
-      moment + t.asked_ttl, moment, moment
-    FROM {claim_list} t WHERE t.asked_slots = 1 AND t.asked_place IS NULL
-    ON DUPLICATE KEY UPDATE
-      used = IF({is_free}, -1, used),
-      slots = IF(used < 0, 1, slots), last = IF(used < 0, last + 1, last), epoch = IF(used < 0, last, epoch),
-      id = IF(used < 0, t.asked_id, id), owner = IF(used < 0, us, owner), revoked = IF(used < 0, FALSE, revoked),
-      type = IF(used < 0, UNHEX(t.type_digits), type), metadata = IF(used < 0, UNHEX(t.metadata_digits), metadata),
-      granted_at = IF(used < 0, moment, granted_at), expires_at = IF(used < 0, moment + t.asked_ttl, expires_at),
-      updated_at = IF(used < 0, moment, updated_at), used = ABS(used);
-    SELECT COUNT(*), GROUP_CONCAT(',["held","', l.epoch, '",0,false]' ORDER BY t.place_in_list SEPARATOR '') INTO done, answers
-    FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits)
-    WHERE l.id = t.asked_id AND l.granted_at = moment AND l.epoch > 0;
-  ELSEIF JSON_VALUE(list, '$[0].slots') = 1 AND JSON_VALUE(list, '$[0].place') IS NULL THEN
+  IF size = 1 AND {only_is_plain} THEN
     UPDATE {locks} SET
       last = LAST_INSERT_ID(last + 1), epoch = last, id = JSON_VALUE(list, '$[0].id'), owner = us, revoked = FALSE,
       type = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].type'))), metadata = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].metadata'))),
       granted_at = moment, updated_at = moment, slots = 1, expires_at = moment + JSON_VALUE(list, '$[0].ttl'), used = 1
     WHERE prefix = the_prefix AND `key` = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key'))) AND {is_free};
     IF ROW_COUNT() > 0 THEN SET done = 1, answers = CONCAT(',["held","', LAST_INSERT_ID(), '",0,false]'); END IF;
+  END IF;
+  IF done < size THEN
+    -- All rows are made, or locked, and those that can have what they want at once get it. Which ones that were is seen afterwards.
+    INSERT INTO {locks} (
+      prefix, `key`, slots, used, waiting, last, epoch, id, owner, type, metadata, granted_at, expires_at, created_at, updated_at
+    )
+    SELECT the_prefix, UNHEX(t.key_digits), t.asked_slots, {is_plain}, 0, 0, IF({is_plain}, 0, NULL), IF({is_plain}, t.asked_id, NULL),
+      IF({is_plain}, us, NULL), UNHEX(IF({is_plain}, t.type_digits, NULL)), UNHEX(IF({is_plain}, t.metadata_digits, NULL)),
+      IF({is_plain}, moment, NULL), IF({is_plain}, moment + t.asked_ttl, 0), moment, moment
+    FROM {claim_list} t
+    ON DUPLICATE KEY UPDATE
+      used = IF({is_free} AND {is_plain}, -1, used),
+      slots = IF(used < 0, 1, slots), last = IF(used < 0, last + 1, last), epoch = IF(used < 0, last, epoch),
+      id = IF(used < 0, t.asked_id, id), owner = IF(used < 0, us, owner), revoked = IF(used < 0, FALSE, revoked),
+      type = IF(used < 0, UNHEX(t.type_digits), type), metadata = IF(used < 0, UNHEX(t.metadata_digits), metadata),
+      granted_at = IF(used < 0, moment, granted_at), expires_at = IF(used < 0, moment + t.asked_ttl, expires_at),
+      updated_at = IF(used < 0, moment, updated_at), used = ABS(used);
+    SELECT COALESCE(SUM(l.id = t.asked_id AND l.granted_at = moment), 0), MIN(l.last),
+      GROUP_CONCAT(',["held","', l.epoch, '",0,false]' ORDER BY t.place_in_list SEPARATOR '')
+    INTO done, lowest, answers
+    FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits);
+    IF lowest = 0 THEN
+      -- Some rows are new. The floor is read after they were made: whoever deleted the ones before has raised it.
+      SELECT m.floor + 1 INTO lowest FROM {meta} m WHERE m.one = 1;
+      INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
+      SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
+      ON DUPLICATE KEY UPDATE epoch = IF(last = 0 AND used > 0, lowest, epoch), last = IF(last = 0, lowest, last);
+      SET answers = REPLACE(answers, ',["held","0"', CONCAT(',["held","', lowest, '"'));
+    END IF;
   END IF;
   IF done < size THEN CALL {claim_each}(the_prefix, us, list, size, queues, answers); END IF;
   {commit};
@@ -365,7 +364,7 @@ steps: BEGIN
   DECLARE it_slots, own BIGINT;
   DECLARE own_revoked BOOLEAN;
   SET answer = '["lost"]';
-  SET it_slots = (SELECT l.slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE);
+  SELECT MAX(l.slots) INTO it_slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE;
   IF it_slots IS NULL THEN LEAVE steps; END IF;
   SET moment = {now};
   CALL {settle}(the_prefix, the_key, the_id, us, moment);
@@ -398,7 +397,7 @@ steps: BEGIN
     UPDATE {locks} l SET l.expires_at = LEAST(l.expires_at, until), l.updated_at = moment
     WHERE l.prefix = the_prefix AND l.`key` = the_key;
   END IF;
-  SET answer = CONCAT('["held",', (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key), ']');
+  SELECT CONCAT('["held",', l.waiting, ']') INTO answer FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
 END
 
 -- list: key, id, ttl, exact until (of the database's clock; later it only lengthens), given (the token of a claim that was given away)
@@ -429,7 +428,7 @@ BEGIN
       UPDATE {locks} l SET l.expires_at = GREATEST(l.expires_at, moment + the_ttl), l.updated_at = moment
       WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id = the_id AND l.owner = us AND NOT l.revoked AND l.expires_at > moment;
       IF ROW_COUNT() > 0 THEN
-        SET answer = CONCAT('["held",', (SELECT l.waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key), ']');
+        SELECT CONCAT('["held",', l.waiting, ']') INTO answer FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
       END IF;
     END IF;
     IF answer IS NULL THEN
@@ -451,16 +450,15 @@ steps: BEGIN
   DECLARE moment DOUBLE;
   DECLARE it_slots, own BIGINT;
   SET answer = '"not-held"';
-  SET it_slots = (SELECT l.slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE);
+  SELECT MAX(l.slots) INTO it_slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE;
   IF it_slots IS NULL THEN LEAVE steps; END IF;
   SET moment = {now};
   CALL {settle}(the_prefix, the_key, NULL, us, moment);
   IF it_slots = 1 THEN
-    SET own = (SELECT l.epoch FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id = the_id);
+    SELECT MAX(l.epoch) INTO own FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id = the_id;
   ELSE
-    SET own = (
-      SELECT MAX(c.number) FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
-    );
+    SELECT MAX(c.number) INTO own
+    FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE;
   END IF;
   IF own IS NOT NULL THEN
     SET answer = '"released"';
@@ -468,9 +466,8 @@ steps: BEGIN
     CALL {settle}(the_prefix, the_key, NULL, us, moment);
     LEAVE steps;
   END IF;
-  SET own = (
-    SELECT MAX(c.number) FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE
-  );
+  SELECT MAX(c.number) INTO own
+  FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE;
   IF own IS NOT NULL THEN
     DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = FALSE AND number = own;
     UPDATE {locks} l SET l.waiting = l.waiting - 1, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
@@ -540,11 +537,11 @@ BEGIN
   DECLARE answer VARBINARY(16) DEFAULT 'free';
   {undo};
   {begin};
-  SET it_used = (SELECT l.used FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE);
+  SELECT MAX(l.used) INTO it_used FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key FOR UPDATE;
   SET moment = {now};
   IF it_used IS NOT NULL THEN
     CALL {settle}(the_prefix, the_key, NULL, us, moment);
-    SET it_used = (SELECT l.used FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key);
+    SELECT l.used INTO it_used FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
   END IF;
   IF it_used > 0 THEN
     -- Also if it was told before: whoever asks twice has seen no effect.
@@ -581,32 +578,31 @@ BEGIN
   DECLARE seen LONGBLOB;
   {undo};
   {begin};
-  SET last_key = (
+  SELECT MAX(p.`key`) INTO last_key
+  FROM (
     SELECT l.`key` FROM {locks} l
     WHERE l.prefix = the_prefix AND l.`key` > after_key AND l.`key` >= beginning AND LEFT(l.`key`, LENGTH(beginning)) = beginning
     ORDER BY l.`key` LIMIT before_last, 1
-  );
+  ) p;
   -- One statement, so that it is of one moment.
-  SET seen = (
-    SELECT GROUP_CONCAT(CONCAT('["', HEX(p.`key`), '",', p.slots, ',[', p.holders, '],[', p.waiters, ']]') ORDER BY p.`key`)
+  SELECT GROUP_CONCAT(CONCAT('["', HEX(p.`key`), '",', p.slots, ',[', p.holders, '],[', p.waiters, ']]') ORDER BY p.`key`) INTO seen
+  FROM (
+    SELECT r.`key`, r.slots, IF(
+      r.slots = 1, IF(r.id IS NOT NULL AND r.expires_at > moment, CONCAT('[', {holder}, ',1]'), ''), COALESCE((
+        SELECT GROUP_CONCAT(CONCAT('[', {holder}, ',', c.take, ']') ORDER BY c.number)
+        FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = r.`key` AND c.held = TRUE AND c.expires_at > moment
+      ), '')
+    ) AS holders, COALESCE((
+      SELECT GROUP_CONCAT(CONCAT('[', JSON_QUOTE(CONVERT(c.owner USING utf8mb4)), ',', c.take, ']') ORDER BY c.number)
+      FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = r.`key` AND c.held = FALSE
+    ), '') AS waiters
     FROM (
-      SELECT r.`key`, r.slots, IF(
-        r.slots = 1, IF(r.id IS NOT NULL AND r.expires_at > moment, CONCAT('[', {holder}, ',1]'), ''), COALESCE((
-          SELECT GROUP_CONCAT(CONCAT('[', {holder}, ',', c.take, ']') ORDER BY c.number)
-          FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = r.`key` AND c.held = TRUE AND c.expires_at > moment
-        ), '')
-      ) AS holders, COALESCE((
-        SELECT GROUP_CONCAT(CONCAT('[', JSON_QUOTE(CONVERT(c.owner USING utf8mb4)), ',', c.take, ']') ORDER BY c.number)
-        FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = r.`key` AND c.held = FALSE
-      ), '') AS waiters
-      FROM (
-        SELECT l.`key`, l.slots, l.id, l.owner, l.epoch AS number, l.type, l.metadata, l.granted_at, l.expires_at
-        FROM {locks} l
-        WHERE l.prefix = the_prefix AND l.`key` > after_key AND l.`key` >= beginning AND LEFT(l.`key`, LENGTH(beginning)) = beginning
-          AND (last_key IS NULL OR l.`key` <= last_key) AND (l.used > 0 OR l.waiting > 0)
-      ) r
-    ) p WHERE p.holders <> '' OR p.waiters <> ''
-  );
+      SELECT l.`key`, l.slots, l.id, l.owner, l.epoch AS number, l.type, l.metadata, l.granted_at, l.expires_at
+      FROM {locks} l
+      WHERE l.prefix = the_prefix AND l.`key` > after_key AND l.`key` >= beginning AND LEFT(l.`key`, LENGTH(beginning)) = beginning
+        AND (last_key IS NULL OR l.`key` <= last_key) AND (l.used > 0 OR l.waiting > 0)
+    ) r
+  ) p WHERE p.holders <> '' OR p.waiters <> '';
   {commit};
   SELECT CONCAT(
     '[', moment, ',[', COALESCE(CONCAT('"', HEX(last_key), '"'), 'null'), ',[', COALESCE(seen, ''), ']]]'
