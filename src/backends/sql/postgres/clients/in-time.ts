@@ -1,5 +1,5 @@
 /** A connection that has not answered for so long is not waited for any longer. */
-export const ANSWER_MS = 5_000
+const ANSWER_MS = 5_000
 
 export function inTime<T>(work: PromiseLike<T>, onLate = () => {}): Promise<T> {
   return new Promise((resolve, reject) => {
