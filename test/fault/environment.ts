@@ -11,7 +11,7 @@ import { startRedisCluster } from '../support/redis-cluster.js'
 import { startRedisSentinel } from '../support/redis-sentinel.js'
 import { makeFolder } from '../support/processes.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
-import { pgBouncer, postgres, type SqlDeployment, type SqlKind } from '../support/sql-kinds.js'
+import { mariaDb, pgBouncer, postgres, type SqlDeployment, type SqlKind } from '../support/sql-kinds.js'
 import type { Proxy } from '../support/tcp-proxy.js'
 import { until } from '../support/until.js'
 import { canFakeMachines, Machine } from './machine.js'
@@ -192,22 +192,22 @@ async function onRedis(name: BackendName, redis: Redis, canary: string, workers:
 interface DatabaseKind {
   readonly kind: SqlKind
   /** Every third worker goes by this one. */
-  readonly otherClient: string
-  /** What is left of claims, whether their locks know of them or not. */
-  readonly claims: string
+  readonly otherClient?: string
 }
 
+/** What is left of claims, whether their locks know of them or not. */
 const CLAIMS = 'SELECT count(*) AS count FROM holdfast_claims'
 
 /** What was committed is on the disk, so that a server that is killed has forgotten nothing. */
-const databases = {
-  postgres: { kind: postgres, otherClient: POSTGRES_JS, claims: CLAIMS },
-  pgbouncer: { kind: pgBouncer, otherClient: POSTGRES_JS, claims: CLAIMS },
-} satisfies Record<string, DatabaseKind>
+const databases: Readonly<Record<'postgres' | 'pgbouncer' | 'mariadb', DatabaseKind>> = {
+  postgres: { kind: postgres, otherClient: POSTGRES_JS },
+  pgbouncer: { kind: pgBouncer, otherClient: POSTGRES_JS },
+  mariadb: { kind: mariaDb },
+}
 
-async function onDatabase(name: BackendName, database: DatabaseKind, canary: string, workers: number): Promise<Environment> {
+async function onDatabase(name: BackendName, { kind, otherClient }: DatabaseKind, canary: string, workers: number): Promise<Environment> {
   const machine = aMachine()
-  const sql = await database.kind.start({ password: canary, env: machine?.env })
+  const sql = await kind.start({ password: canary, env: machine?.env })
   const { server } = sql
   await server.query('CREATE TABLE probes (count integer NOT NULL)')
   await server.query('INSERT INTO probes VALUES (0)')
@@ -228,12 +228,16 @@ async function onDatabase(name: BackendName, database: DatabaseKind, canary: str
     canary,
     managers: 1,
     ...(machine && { disk: { machines: [machine], afterwards: restart } }),
-    ways: routes.map(({ url, proxy }, i) => ({ url, proxy, machine: aMachine(), ...(i % 3 === 2 && { library: database.otherClient }) })),
+    ways: routes.map((route, i) => ({
+      ...route,
+      machine: aMachine(),
+      ...(i % 3 === 2 && otherClient !== undefined && { library: otherClient }),
+    })),
     probe,
     healthy: () => sql.healthy(),
     async leftovers() {
       const keys = await inUse(sql.url)
-      const [{ count }] = (await server.query(database.claims)) as [{ count: string | number }]
+      const [{ count }] = (await server.query(CLAIMS)) as [{ count: string | number }]
       return Number(count) > 0 ? [...keys, `${count} claims`] : keys
     },
     async stop() {

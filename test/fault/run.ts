@@ -226,7 +226,8 @@ class Controller implements Victims {
     const wrong = (await Promise.all(this.#workers.map((worker) => worker.finish()))).flat()
     wrong.push(...this.#everybody.filter((worker) => worker.saidCanary).map(({ name }) => `${name}: it printed the password`))
     const violations = wrong.map((message): Violation => ({ invariant: 'clean end', message, at, ops: [] }))
-    const leftovers = await this.#leftovers()
+    // A store that cannot be asked is a reason to look at the log, too.
+    const leftovers = await this.#leftovers().catch((error: unknown) => [`Nobody knows: ${failureOf(error).message}`])
     if (leftovers.length > 0) violations.push({ invariant: 'no leaked key', message: leftovers.join(', '), at, ops: [] })
     return violations
   }
