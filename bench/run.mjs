@@ -18,7 +18,7 @@ const HELP = `npm run bench -- [options]
   --contenders <names> only these, by name or its beginning, with commas: --contenders holdfast,ioredis
   --rounds <n>         how often each is measured
   --json <file>        where the results go; default: bench/results/latest.json
-  --docs               writes docs/bench.md and docs/bench-sqlite.md with their charts: what was measured of them
+  --docs               writes docs/bench.md, docs/bench-sqlite.md and docs/bench-sql.md with their charts: what was measured of them
   --smoke              hardly measures anything: whether it works at all
   --list               the workloads and contenders
 `
@@ -36,12 +36,12 @@ await main(async () => {
   const { PACES, workloadsAt } = await import('./workloads.mjs')
   const { select } = await import('./lib/select.mjs')
   const { bench } = await import('./lib/bench.mjs')
-  const { storesOf } = await import('./lib/stores.mjs')
+  const { programsOf, storesOf } = await import('./lib/stores.mjs')
   const pace = PACES[options.pace]
   const workloads = select(workloadsAt(pace), options)
   if (workloads.length === 0) usage('Nothing is selected. --list shows what there is.')
   if (options.list) return list(workloads)
-  if (storesOf(workloads).includes('redis')) await ensureServers(['redis-server'])
+  await ensureServers(programsOf(storesOf(workloads)))
   await withTestDir((folder) => bench(folder, workloads, { rounds: pace.rounds, ...options }))
 })
 

@@ -33,6 +33,16 @@ const FILE_ALONE = idsOf(({ tuned }) => !tuned, 'sqlite')
 const FILE_WRITING = idsOf(({ role, tuned }) => role !== 'peer' && isTunedFor('sending', tuned), 'sqlite')
 const FILE_WAITING = idsOf(({ role, tuned }) => (role === 'ours' || role === 'peer') && isTunedFor('waiting', tuned), 'sqlite')
 
+/** Databases that are servers, by the name of the store. */
+const SQL = {
+  postgres: {
+    title: 'PostgreSQL', reference: 'transaction on pg', signal: 'update + NOTIFY',
+    alone: idsOf(({ role, tuned }) => role !== 'signal' && !tuned, 'postgres'),
+    waiting: idsOf(({ role, tuned }) => (role === 'ours' || role === 'peer') && isTunedFor('waiting', tuned), 'postgres')
+  },
+  mariadb: { title: 'MariaDB', reference: 'transaction on mysql2', alone: idsOf(() => true, 'mariadb') }
+}
+
 const WAITS = ['waitP50Ms', 'waitP99Ms', 'waitMaxMs']
 const REQUESTS = ['requestsPerOp', 'scriptsPerOp', 'commandsPerOp']
 const COSTS = ['clientCpuUsPerOp', 'serverCpuUsPerOp', 'failures']
@@ -55,7 +65,13 @@ export function workloadsAt(pace) {
     growWaiters(pace),
     sqliteAlone(pace),
     sqliteProcesses(pace),
-    sqliteHandOver(pace)
+    sqliteHandOver(pace),
+    sqlAlone(pace, 'postgres'),
+    sqlFlight(pace, 'postgres'),
+    sqlConvoy(pace, 'postgres'),
+    sqlHandOver(pace, 'postgres'),
+    sqlAlone(pace, 'mariadb'),
+    sqlFlight(pace, 'mariadb')
   ].map((workload) => ({ store: 'redis', processes: 1, paces: [], ...workload }))
 }
 
@@ -185,14 +201,56 @@ function sqliteProcesses(pace) {
   }
 }
 
-function sqliteHandOver({ warmUpMs, convoyMs }) {
+function sqliteHandOver(pace) {
   return {
-    id: 'sqlite-hand-over', title: 'SQLite hand-over', store: 'sqlite', processes: 2, paces: ['smoke'],
-    contenders: FILE_WAITING, primary: 'handOverP50Ms', reference: 'holdfast strict on libsql',
-    jobName: 'hand-over', params: { warmUpMs, durationMs: convoyMs, ttlMs: TTL_MS, workMs: 1 },
+    ...handOver(pace, 1), id: 'sqlite-hand-over', title: 'SQLite hand-over', store: 'sqlite', paces: ['smoke'],
+    contenders: FILE_WAITING, reference: 'holdfast strict on libsql'
+  }
+}
+
+function handOver({ warmUpMs, convoyMs }, workMs) {
+  return {
+    processes: 2, primary: 'handOverP50Ms',
+    jobName: 'hand-over', params: { warmUpMs, durationMs: convoyMs, ttlMs: TTL_MS, workMs },
     columns: ['handOverP99Ms', 'handOverMaxMs', 'handOffsPerS', 'jain', 'clientCpuUsPerOp', 'failures'],
-    says: '2 processes want one key all the time and work for 1 ms with it. A hand-over lasts from the call that lets go in the one ' +
-      'to the moment when the other has it; if the one takes it again in between, from its first such call.'
+    says: `2 processes want one key all the time and work for ${workMs} ms with it. A hand-over lasts from the call that lets go in the ` +
+      'one to the moment when the other has it; if the one takes it again in between, from its first such call.'
+  }
+}
+
+function onSqlServer(pace, store, options) {
+  const { alone: contenders, reference } = SQL[store]
+  return { ...uncontended(pace, options), store, contenders, reference, columns: ['cycleP50Ms', ...WAITS, ...COSTS] }
+}
+
+function sqlAlone(pace, store) {
+  return {
+    ...onSqlServer(pace, store, {}), id: `${store}-alone`, title: `${SQL[store].title} alone`,
+    // One server more is enough to see that it works.
+    paces: store === 'postgres' ? ['smoke'] : [],
+    says: 'One worker locks and unlocks, one key after the other.'
+  }
+}
+
+function sqlFlight(pace, store) {
+  return {
+    ...onSqlServer(pace, store, { workers: 64 }), id: `${store}-64`, title: `${SQL[store].title}, 64 in flight`,
+    says: '64 workers in one process lock and unlock keys of their own, without a pause. All have 10 connections.'
+  }
+}
+
+function sqlConvoy(pace, store) {
+  const { title, waiting } = SQL[store]
+  const reference = waiting[0]
+  return { ...convoy(pace, 4), id: `${store}-convoy`, title: `${title}, convoy 4×4`, store, contenders: waiting, reference }
+}
+
+/** They work for as long as some commits take: who has just asked again is in the queue by then, and that, too, is on the disk. */
+function sqlHandOver(pace, store) {
+  const { title, waiting, signal } = SQL[store]
+  return {
+    ...handOver(pace, 20), id: `${store}-hand-over`, title: `${title} hand-over`, store, paces: ['smoke'],
+    contenders: [...waiting, signal], reference: signal
   }
 }
 

@@ -9,9 +9,9 @@
  *
  * so that no wrapper stands between the loop and the library. All get the same `ttlMs`.
  *
- *   role     'raw': what the client alone can do · 'limit': what it can do with our scripts · 'local': no store at all · 'peer' ·
- *            'ours'
- *   store    where it keeps its locks, 'redis' or 'sqlite': who needs no more than files is measured beside SQLite
+ *   role     'raw': what the client alone can do · 'limit': what it can do with our scripts · 'signal': what telling another process
+ *            costs, without a lock · 'local': no store at all · 'peer' · 'ours'
+ *   store    where it keeps its locks, 'redis', 'sqlite', 'postgres' or 'mariadb': who needs no more than files is measured beside SQLite
  *   direct   the commands that it sends besides scripts: that is how requests are told from what scripts call
  *   tuned    the same library, set up in its own favour for 'sending' many requests at once, for 'waiting' or for 'renewing'; where
  *            another matters, it would make no difference or a bad one, so there it does not take part
@@ -37,6 +37,9 @@ const VERROU = { role: 'peer', file: 'verrou', direct: ['set'] }
 const ON_LIBSQL = { role: 'ours', store: 'sqlite', file: 'holdfast-sqlite' }
 const LIBSQL = { role: 'raw', store: 'sqlite', file: 'libsql' }
 const LOCKFILE = { role: 'peer', store: 'sqlite', file: 'proper-lockfile' }
+
+const ON_POSTGRES = { role: 'ours', store: 'postgres', file: 'holdfast-postgres' }
+const VERROU_PG = { role: 'peer', store: 'postgres', file: 'verrou-pg' }
 
 const LEAN = { performance: 'lean' }
 const ALL = [
@@ -93,7 +96,23 @@ const ALL = [
   {
     id: 'proper-lockfile tuned', ...LOCKFILE,
     ...waiting({ retries: { forever: true, minTimeout: POLL_MS, maxTimeout: POLL_MS } })
-  }
+  },
+
+  { id: 'holdfast on pg', ...ON_POSTGRES },
+  { id: 'holdfast on postgres.js', ...ON_POSTGRES, settings: { clientName: 'postgres.js' } },
+  { id: 'holdfast strict on pg', ...ON_POSTGRES, ...waiting({ lock: { fairness: 'strict' } }) },
+
+  { id: 'transaction on pg', role: 'raw', store: 'postgres', file: 'transaction-pg' },
+  { id: 'our functions on pg', role: 'limit', store: 'postgres', file: 'functions-pg' },
+  { id: 'update + NOTIFY', role: 'signal', store: 'postgres', file: 'notify' },
+
+  { id: 'verrou on pg', ...VERROU_PG },
+  { id: 'verrou tuned on pg', ...VERROU_PG, ...waiting({ verrou: { retry: { delay: POLL_MS } } }) },
+
+  { id: 'holdfast on mysql2', role: 'ours', store: 'mariadb', file: 'holdfast-mysql' },
+  { id: 'transaction on mysql2', role: 'raw', store: 'mariadb', file: 'transaction-mysql2' },
+  { id: 'our procedures on mysql2', role: 'limit', store: 'mariadb', file: 'procedures-mysql2' },
+  { id: 'verrou on mysql2', role: 'peer', store: 'mariadb', file: 'verrou-mysql2' }
 ]
 
 function sending(settings) {

@@ -10,6 +10,13 @@ const OURS = 'holdfast'
 const RAW_FILE = 'libsql'
 const OURS_FILE = 'holdfast on libsql'
 const OURS_STRICT = 'holdfast strict on libsql'
+/** On database servers: `reference` is the transaction of the design document, `signal` the least that tells another process. */
+const SQL = {
+  postgres: { ours: 'holdfast on pg', reference: 'transaction on pg', verrou: 'verrou on pg', signal: 'update + NOTIFY' },
+  mariadb: { ours: 'holdfast on mysql2', reference: 'transaction on mysql2', verrou: 'verrou on mysql2' }
+}
+/** Who has to be there. */
+const OURS_ON = { redis: OURS, sqlite: OURS_FILE, ...Object.fromEntries(Object.entries(SQL).map(([store, { ours }]) => [store, ours])) }
 
 /** Each tells what was measured, and whether it is enough. */
 const MUSTS = [
@@ -67,7 +74,20 @@ const MUSTS = [
     return { met: perS >= 10_000 || share >= 1, measured: `${count(perS)}/s, ${short(share)} × ${best}` }
   }),
   handOver('p50', 'handOverP50Ms', 1),
-  handOver('p99', 'handOverP99Ms', 10)
+  handOver('p99', 'handOverP99Ms', 10),
+  ...Object.keys(SQL).flatMap((store) => {
+    const { ours, reference, verrou } = SQL[store]
+    return [
+      atLeast(`${store}-alone`, ours, 1.3, reference),
+      atLeast(`${store}-64`, ours, 6, reference),
+      atLeast(`${store}-64`, ours, 3, verrou)
+    ]
+  }),
+  must('postgres-hand-over', `p50 at most 2 × ${SQL.postgres.signal}, one way`, (workload) => {
+    const { ours, signal } = SQL.postgres
+    const [ratio, ms] = [workload.ratio(ours, signal), workload.of(ours)]
+    return { met: ratio <= 2, measured: `${short(ratio)} (${time(ms ?? NaN)})` }
+  })
 ]
 
 function handOver(name, metric, mostMs) {
@@ -78,9 +98,13 @@ function handOver(name, metric, mostMs) {
 }
 
 function atLeastRaw(id, factor) {
-  return must(id, `at least ${factor} × ${RAW}`, (workload) => {
-    const share = workload.ratio(OURS, RAW)
-    return { met: share >= factor, measured: `${short(share)} (${count(workload.of(OURS))}/s)` }
+  return atLeast(id, OURS, factor, RAW)
+}
+
+function atLeast(id, ours, factor, reference) {
+  return must(id, `at least ${factor} × ${reference}`, (workload) => {
+    const share = workload.ratio(ours, reference)
+    return { met: share >= factor, measured: `${short(share)} (${count(workload.of(ours) ?? NaN)}/s)` }
   })
 }
 
@@ -118,7 +142,7 @@ export function checkMusts(summaries) {
     const row = { store: summary.store, workload: summary.title, must: text, ...check(reader(summary)) }
     if (!/NaN|undefined/.test(String(row.measured))) return [row]
     // Either we could not do it, or somebody to compare with was not there.
-    const { trouble } = summary.contenders[summary.store === 'redis' ? OURS : OURS_FILE] ?? {}
+    const { trouble } = summary.contenders[OURS_ON[summary.store]] ?? {}
     return trouble ? [{ ...row, measured: trouble, met: false }] : []
   })
 }

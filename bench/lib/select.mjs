@@ -1,7 +1,10 @@
 import { contenderOf } from '../contenders/index.mjs'
 
 /** They need nothing but what the repository itself has installed. */
-const SMOKE = ['holdfast', 'ioredis', 'holdfast on libsql', 'holdfast strict on libsql', 'libsql']
+const SMOKE = [
+  'holdfast', 'ioredis', 'holdfast on libsql', 'holdfast strict on libsql', 'libsql', 'holdfast on pg', 'transaction on pg',
+  'update + NOTIFY'
+]
 
 /** What takes part: by the pace, unless it is named. */
 export function select(workloads, { pace, only, contenders }) {

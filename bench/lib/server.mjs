@@ -2,16 +2,14 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import { pause } from '../../scripts/lib/run.mjs'
+import { freePort } from './ports.mjs'
 
 const READY_MS = 15_000
 const ATTEMPTS = 20
-// Below the range from which the kernel takes the ports of clients.
-const PORTS = { first: 20_000, count: 12_000 }
 const SCRIPTS = ['eval', 'evalsha', 'eval_ro', 'evalsha_ro', 'fcall', 'fcall_ro']
 
 export async function withRedis(parentFolder, body) {
@@ -113,18 +111,6 @@ export function between(before, after, direct = []) {
     requests: scripts + count(direct),
     commands: count(Object.keys(after.calls)),
     cpuMs: after.cpuMs - before.cpuMs
-  }
-}
-
-async function freePort() {
-  for (;;) {
-    const port = PORTS.first + Math.floor(Math.random() * PORTS.count)
-    const probe = createServer()
-    const free = await new Promise((resolve) => {
-      probe.once('error', () => resolve(false))
-      probe.listen({ port, host: '127.0.0.1', exclusive: true }, () => probe.close(() => resolve(true)))
-    })
-    if (free) return port
   }
 }
 

@@ -1,7 +1,6 @@
-/** The contract on a private MariaDB, through mysql2 with promises and with callbacks, Kysely, and a URL. */
+/** The contract on a private MariaDB, through mysql2 and Kysely, both set as oddly as a caller may have them. */
 import { CamelCasePlugin, Kysely, MysqlDialect } from 'kysely'
 import { createPool } from 'mysql2'
-import { createPool as createPromisePool } from 'mysql2/promise'
 import { afterAll, beforeAll, describe, it } from 'vitest'
 import { mysqlBackend } from '../../src/backends/sql/mysql/index.js'
 import { conformance } from '../../src/testing/index.js'
@@ -15,13 +14,6 @@ beforeAll(async () => {
 })
 afterAll(() => server.stop())
 
-describe('a pool of mysql2 with promises', () => {
-  let pool: ReturnType<typeof createPromisePool>
-  beforeAll(() => void (pool = createPromisePool({ uri: server.url })))
-  afterAll(() => pool.end())
-  conformance(() => mysqlBackend(pool), traits, { describe, it })
-})
-
 describe('a pool of mysql2 with callbacks, whose rows are others', () => {
   let pool: ReturnType<typeof createPool>
   beforeAll(() => void (pool = createPool({ uri: server.url, nestTables: true, typeCast: () => 'nothing', charset: 'latin1_swedish_ci' })))
@@ -34,8 +26,4 @@ describe('Kysely', () => {
   beforeAll(() => void (db = new Kysely({ dialect: new MysqlDialect({ pool: createPool({ uri: server.url }) }), plugins: [new CamelCasePlugin()] })))
   afterAll(() => db.destroy())
   conformance(() => mysqlBackend(db, { tables: 'kysely' }), traits, { describe, it })
-})
-
-describe('a URL', () => {
-  conformance(() => mysqlBackend(server.url.replace('mysql:', 'mariadb:')), traits, { describe, it })
 })

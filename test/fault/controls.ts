@@ -41,6 +41,11 @@ export const CONTROLS: readonly Control[] = [
     breaks: 'replicated grants',
     options: async () => ({ backend: 'sentinel', library: library('wait-elsewhere'), faults: ['replicas stop'], waitsForReplicas: true }),
   },
+  {
+    name: 'an advisory lock through PgBouncer',
+    breaks: 'one holder',
+    options: async () => ({ backend: 'pgbouncer', library: library('advisory-lock'), faults: ['client stop'] }),
+  },
   ...MUTANTS.map((mutant) => ({
     name: `mutant: ${mutant.name}`,
     breaks: mutant.breaks,

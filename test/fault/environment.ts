@@ -11,12 +11,13 @@ import { startRedisCluster } from '../support/redis-cluster.js'
 import { startRedisSentinel } from '../support/redis-sentinel.js'
 import { makeFolder } from '../support/processes.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
+import { pgBouncer, postgres, type SqlDeployment, type SqlKind } from '../support/sql-kinds.js'
 import type { Proxy } from '../support/tcp-proxy.js'
 import { until } from '../support/until.js'
 import { canFakeMachines, Machine } from './machine.js'
 import type { Random } from './random.js'
 
-export type BackendName = 'memory' | 'sqlite' | 'redis' | 'sentinel' | 'cluster'
+export type BackendName = 'memory' | 'sqlite' | keyof typeof starters | keyof typeof databases
 
 /** How one worker gets to the store. */
 export interface Way {
@@ -34,7 +35,9 @@ export interface Environment {
   readonly ways: readonly Way[]
   /** How many managers each worker has: several where one process is all there is. */
   readonly managers: number
+  readonly servers?: Servers
   readonly redis?: Redis
+  readonly sql?: SqlDeployment
   /** Where the store is on a disk that can be full: what to do when it is no longer. */
   readonly disk?: { readonly machines: readonly Machine[]; afterwards(): Promise<void> }
   /** Must not appear in anything that is printed. */
@@ -48,13 +51,21 @@ export interface Environment {
   stop(): Promise<void>
 }
 
+/** What can be stopped, killed and starved. */
+export type Server = Pick<RedisServer, 'port' | 'pid' | 'isUp' | 'start' | 'kill' | 'pause' | 'resume'>
+
 /** The servers, for faults that are about them. */
-export interface Redis {
-  readonly deployment: Deployment
-  /** Keys survive that a server is killed. */
+export interface Servers {
+  /** Those that clients depend on. */
+  masters(): Promise<readonly Server[]>
+  /** What is kept survives that a server is killed, and no other takes over. */
   readonly isDurable: boolean
-  /** That all servers are on; not the Sentinels. */
+  /** That all servers are on; not the Sentinels, nor a pooler. */
   readonly machine: Machine | undefined
+}
+
+export interface Redis extends Omit<Servers, 'masters'> {
+  readonly deployment: Deployment
   /** If it has ended by itself. */
   restart?(): Promise<void>
   failover?(random: Random): Promise<unknown>
@@ -63,15 +74,22 @@ export interface Redis {
 
 export const PREFIX = 'nemesis'
 const aMachine = () => (canFakeMachines ? new Machine() : undefined)
-const NODE_REDIS = new URL('../support/fixtures/connect-with-node-redis.mjs', import.meta.url).href
+const fixture = (name: string) => new URL(`../support/fixtures/${name}.mjs`, import.meta.url).href
+const NODE_REDIS = fixture('connect-with-node-redis')
+const POSTGRES_JS = fixture('connect-with-postgres-js')
 
 export async function startEnvironment(name: BackendName, workers: number): Promise<Environment> {
   if (name === 'memory') return memory()
   if (name === 'sqlite') return sqlite(workers)
   const canary = `canary-${randomBytes(8).toString('hex')}`
+  if (isDatabase(name)) return onDatabase(name, databases[name], canary, workers)
   const user = ['--user', 'nemesis', 'on', `>${canary}`, '~*', '&*', '+@all']
   const redis = await starters[name](user)
   return onRedis(name, redis, canary, workers)
+}
+
+function isDatabase(name: keyof typeof starters | keyof typeof databases): name is keyof typeof databases {
+  return name in databases
 }
 
 function memory(): Environment {
@@ -148,6 +166,7 @@ async function onRedis(name: BackendName, redis: Redis, canary: string, workers:
   const routes = await Promise.all(Array.from({ length: workers }, () => deployment.behindProxy()))
   return {
     name,
+    servers: { ...redis, masters: () => deployment.masters() },
     redis,
     canary,
     managers: 1,
@@ -166,6 +185,60 @@ async function onRedis(name: BackendName, redis: Redis, canary: string, workers:
     stop: async () => {
       await Promise.all(routes.map(({ proxy }) => proxy.close()))
       await deployment.stop()
+    },
+  }
+}
+
+interface DatabaseKind {
+  readonly kind: SqlKind
+  /** Every third worker goes by this one. */
+  readonly otherClient: string
+  /** What is left of claims, whether their locks know of them or not. */
+  readonly claims: string
+}
+
+const CLAIMS = 'SELECT count(*) AS count FROM holdfast_claims'
+
+/** What was committed is on the disk, so that a server that is killed has forgotten nothing. */
+const databases = {
+  postgres: { kind: postgres, otherClient: POSTGRES_JS, claims: CLAIMS },
+  pgbouncer: { kind: pgBouncer, otherClient: POSTGRES_JS, claims: CLAIMS },
+} satisfies Record<string, DatabaseKind>
+
+async function onDatabase(name: BackendName, database: DatabaseKind, canary: string, workers: number): Promise<Environment> {
+  const machine = aMachine()
+  const sql = await database.kind.start({ password: canary, env: machine?.env })
+  const { server } = sql
+  await server.query('CREATE TABLE probes (count integer NOT NULL)')
+  await server.query('INSERT INTO probes VALUES (0)')
+  const routes = await Promise.all(Array.from({ length: workers }, () => sql.behindProxy()))
+  // The answer has to wait for the disk.
+  const probe = () => server.query('UPDATE probes SET count = count + 1')
+  const restart = () =>
+    until('the database to serve again', async () => {
+      if (!server.isUp) await server.start()
+      // One that is about to end does not write any more.
+      await probe()
+      return true
+    })
+  return {
+    name,
+    servers: { masters: async () => [server], isDurable: true, machine },
+    sql,
+    canary,
+    managers: 1,
+    ...(machine && { disk: { machines: [machine], afterwards: restart } }),
+    ways: routes.map(({ url, proxy }, i) => ({ url, proxy, machine: aMachine(), ...(i % 3 === 2 && { library: database.otherClient }) })),
+    probe,
+    healthy: () => sql.healthy(),
+    async leftovers() {
+      const keys = await inUse(sql.url)
+      const [{ count }] = (await server.query(database.claims)) as [{ count: string | number }]
+      return Number(count) > 0 ? [...keys, `${count} claims`] : keys
+    },
+    async stop() {
+      await Promise.all(routes.map(({ proxy }) => proxy.close()))
+      await sql.stop()
     },
   }
 }

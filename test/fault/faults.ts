@@ -6,9 +6,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { RedisServer } from '../support/redis-server.js'
 import type { Fault as Rule } from '../support/tcp-proxy.js'
 import { until } from '../support/until.js'
-import { PREFIX, type Environment, type Redis } from './environment.js'
+import { PREFIX, type Environment, type Redis, type Server } from './environment.js'
 import type { Random } from './random.js'
-import { starve } from './starve.js'
+import { starve, starveFamily } from './starve.js'
 import type { TrafficWorker } from './traffic.js'
 
 /** What faults get at. */
@@ -45,11 +45,12 @@ const MOST_OFF_MS = 2_000
 const never = () => false
 const always = () => true
 const hasNetwork = ({ ways }: Environment) => ways.every(({ proxy }) => proxy !== undefined)
-const hasServers = ({ redis }: Environment) => redis !== undefined
+const hasServers = ({ servers }: Environment) => servers !== undefined
+const isRedis = ({ redis }: Environment) => redis !== undefined
 /** Where another server takes over, what the first one has not passed on is gone. */
-const isNotDurable = ({ redis }: Environment) => redis?.isDurable === false
+const isNotDurable = ({ servers }: Environment) => servers?.isDurable === false
 /** And nobody takes over. */
-const isDurable = ({ redis }: Environment) => redis?.isDurable === true
+const isDurable = ({ servers }: Environment) => servers?.isDurable === true
 
 const clientFaults: Fault[] = [
   {
@@ -137,41 +138,26 @@ const networkFaults: Fault[] = [
 ]
 
 const serverFaults: Fault[] = [
-  {
-    name: 'server stop', part: 'server', forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers,
-    async begin({ environment }, random) {
-      const server = await aMaster(environment.redis!, random)
-      await server.pause()
-      return { target: String(server.port), heal: () => server.resume() }
-    },
-  },
-  {
-    name: 'server kill', part: 'server', forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers,
-    async begin({ environment }, random) {
-      const server = await aMaster(environment.redis!, random)
-      await server.kill()
-      // Somebody else may have had its port meanwhile.
-      return { target: String(server.port), heal: () => until(`${server.port} to be up`, () => server.start().then(() => true)) }
-    },
-  },
+  stop('server stop', { forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers }, aMaster),
+  kill('server kill', { forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers }, aMaster),
   {
     name: 'server starved', part: 'server', forgets: isNotDurable, isFor: hasServers,
     async begin({ environment }, random) {
-      const server = await aMaster(environment.redis!, random)
-      return { target: String(server.port), heal: starve(server.pid, STARVED) }
+      const server = await aMaster(environment, random)
+      return { target: String(server.port), heal: starveFamily(server.pid, STARVED) }
     },
   },
   {
     // Ahead, and what is held expires early. Back, and it lives longer: not for so long that a wait would seem endless.
-    name: 'server clock steps', part: 'server', forgets: always, isFor: ({ redis }) => redis?.machine !== undefined,
+    name: 'server clock steps', part: 'server', forgets: always, isFor: ({ servers }) => servers?.machine !== undefined,
     async begin({ environment }, random) {
-      const machine = environment.redis!.machine!
+      const machine = environment.servers!.machine!
       machine.stepClock(random.between(-MOST_OFF_MS, MOST_OFF_MS) - machine.offsetMs)
       return { target: 'all servers', heal: () => {} }
     },
   },
   {
-    // A Redis that has promised to keep everything ends itself then.
+    // A Redis that has promised to keep everything ends itself then, and so does PostgreSQL.
     name: 'disk full', part: 'server', forgets: never, isFor: ({ disk }) => disk !== undefined,
     async begin({ environment }) {
       const disk = environment.disk!
@@ -198,6 +184,17 @@ const serverFaults: Fault[] = [
       return { target: 'all replicas', heal: async () => void (await Promise.all(replicas.map((server) => server.resume()))) }
     },
   },
+  {
+    name: 'connections cut', part: 'server', forgets: never, isFor: ({ sql }) => sql !== undefined,
+    async begin({ environment }, random) {
+      const cut = () => void environment.sql!.cutConnections().catch(() => {})
+      cut()
+      const timer = setInterval(cut, random.between(50, 1_000))
+      return { target: 'all connections', heal: () => clearInterval(timer) }
+    },
+  },
+  stop('pooler stop', { forgets: never, cutsOff: always, isFor: hasPooler }, thePooler),
+  kill('pooler kill', { forgets: never, cutsOff: always, isFor: hasPooler }, thePooler),
   atOnce('FLUSHALL', true, ({ deployment }) => deployment.flush()),
   atOnce('SCRIPT FLUSH', false, ({ deployment }) => deployment.everywhere('SCRIPT', 'FLUSH')),
   shortOfMemory('eviction', true, async (server) => {
@@ -208,10 +205,44 @@ const serverFaults: Fault[] = [
   shortOfMemory('out of memory', false, (server) => limitMemory(server, 'noeviction', 0.9)),
 ]
 
+type Promises = Pick<Fault, 'forgets' | 'cutsOff' | 'isFor'>
+type Choice = (environment: Environment, random: Random) => Promise<Server>
+
+function stop(name: string, promises: Promises, choose: Choice): Fault {
+  return {
+    name, part: 'server', ...promises,
+    async begin({ environment }, random) {
+      const server = await choose(environment, random)
+      await server.pause()
+      return { target: String(server.port), heal: () => server.resume() }
+    },
+  }
+}
+
+function kill(name: string, promises: Promises, choose: Choice): Fault {
+  return {
+    name, part: 'server', ...promises,
+    async begin({ environment }, random) {
+      const server = await choose(environment, random)
+      await server.kill()
+      // Somebody else may have had its port meanwhile.
+      return { target: String(server.port), heal: () => until(`${server.port} to be up`, () => server.start().then(() => true)) }
+    },
+  }
+}
+
+function hasPooler({ sql }: Environment): boolean {
+  return sql?.pooler !== undefined
+}
+
+async function thePooler({ sql }: Environment): Promise<Server> {
+  return sql!.pooler!
+}
+
 /** Over as soon as it has begun. */
 function atOnce(name: string, forgets: boolean, act: (redis: Redis) => Promise<unknown>): Fault {
   return {
-    name, part: 'server', forgets: () => forgets, isFor: hasServers,
+    name, part: 'server', forgets: () => forgets, isFor: isRedis,
     async begin({ environment }) {
       await act(environment.redis!)
       return { target: 'all masters', heal: () => {} }
@@ -221,7 +252,7 @@ function atOnce(name: string, forgets: boolean, act: (redis: Redis) => Promise<u
 
 function shortOfMemory(name: string, forgets: boolean, limit: (server: RedisServer) => Promise<void>): Fault {
   return {
-    name, part: 'server', forgets: () => forgets, isFor: hasServers,
+    name, part: 'server', forgets: () => forgets, isFor: isRedis,
     async begin({ environment }) {
       const masters = await environment.redis!.deployment.masters()
       await Promise.all(masters.map(limit))
@@ -250,8 +281,8 @@ async function addBallast(server: RedisServer): Promise<void> {
   if (fence !== undefined) await server.cli('EVAL', BALLAST, 1, `ballast:${/\{.*\}/.exec(fence)?.[0] ?? ''}:`)
 }
 
-async function aMaster({ deployment }: Redis, random: Random): Promise<RedisServer> {
-  return random.one((await deployment.masters()).filter(({ isUp }) => isUp))
+async function aMaster({ servers }: Environment, random: Random): Promise<Server> {
+  return random.one((await servers!.masters()).filter(({ isUp }) => isUp))
 }
 
 function namesOf(workers: readonly { readonly worker: TrafficWorker }[]): string {

@@ -18,6 +18,8 @@ const SHORT: Orders = {
   plans: [
     { backend: 'memory', seed: 1, faultsMs: 8_000 },
     { backend: 'sqlite', seed: 5, faultsMs: 12_000 },
+    { backend: 'postgres', seed: 6, faultsMs: 12_000 },
+    { backend: 'pgbouncer', seed: 7, faultsMs: 8_000 },
     { backend: 'redis', seed: 2, faultsMs: 15_000 },
     { backend: 'sentinel', seed: 3, faultsMs: 12_000 },
     { backend: 'cluster', seed: 4, faultsMs: 12_000 },

@@ -19,6 +19,7 @@ interface Workload {
   readonly contenders: Record<string, Summary>
 }
 
+const OURS: Record<string, string> = { sqlite: 'holdfast on libsql', postgres: 'holdfast on pg' }
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const folder = mkdtempSync(join(process.env['HOLDFAST_TEST_DIR'] ?? tmpdir(), 'holdfast-bench-'))
 const json = join(folder, 'results.json')
@@ -43,10 +44,10 @@ describe('a smoke run of the benchmark', () => {
     const { workloads } = JSON.parse(readFileSync(json, 'utf8')) as { workloads: Workload[] }
     expect(workloads.map(({ id }) => id)).toEqual([
       'alone', 'flight-64', 'convoy-4x4', 'hot-local', 'hot-4x4', 'held', 'grow-keys', 'grow-waiters',
-      'sqlite-alone', 'sqlite-8', 'sqlite-hand-over',
+      'sqlite-alone', 'sqlite-8', 'sqlite-hand-over', 'postgres-alone', 'postgres-hand-over',
     ])
     for (const { id, primary, contenders } of workloads) {
-      expect(contenders, id).toHaveProperty(id.startsWith('sqlite') ? 'holdfast on libsql' : 'holdfast')
+      expect(contenders, id).toHaveProperty(OURS[id.split('-')[0]!] ?? 'holdfast')
       for (const [name, { metrics, trouble, overlaps }] of Object.entries(contenders)) {
         expect(trouble, `${name} at ${id}`).toBeUndefined()
         expect(metrics[primary]?.median, `${name} at ${id}`).toBeTypeOf('number')

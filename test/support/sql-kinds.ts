@@ -1,63 +1,98 @@
 /** Database servers of each kind, behind one face: what a test does to one it can do to all. */
+import { Client } from 'pg'
 import { startMariaDb } from './mariadb-server.js'
 import { startPgBouncer } from './pgbouncer.js'
-import { startPostgres } from './postgres-server.js'
+import { startPostgres, type PostgresServer } from './postgres-server.js'
 import type { ServerProcess } from './server-process.js'
+import { startProxy, type Proxy } from './tcp-proxy.js'
+import { until } from './until.js'
 import { spawnWorker, type Worker, type WorkerOptions } from './workers.js'
+
+export interface SqlOptions {
+  readonly password?: string
+  /** Of the server, not of a pooler. */
+  readonly env?: Readonly<Record<string, string>> | undefined
+}
 
 export interface SqlDeployment {
   /** Where clients go. */
   readonly url: string
   /** Where the data is. */
   readonly server: ServerProcess & { query(sql: string): Promise<unknown[]> }
+  /** What is between clients and the server, if there is something. */
+  readonly pooler?: ServerProcess
   spawnMany(count: number, options?: Partial<WorkerOptions>): Promise<Worker[]>
+  /** The same for one that goes by a way of its own. */
+  behindProxy(): Promise<{ readonly url: string; readonly proxy: Proxy }>
   /** Cuts all connections but the test's own, as an administrator does. */
   cutConnections(): Promise<void>
+  /** Until clients are served, by the way that they go. */
+  healthy(): Promise<void>
   stop(): Promise<void>
 }
 
 export interface SqlKind {
   readonly name: string
-  readonly start: () => Promise<SqlDeployment>
+  readonly start: (options?: SqlOptions) => Promise<SqlDeployment>
 }
 
-function spawnManyOn(url: string): SqlDeployment['spawnMany'] {
-  return (count, options = {}) => Promise.all(Array.from({ length: count }, () => spawnWorker({ url, ...options })))
+type Shape = Pick<SqlDeployment, 'server' | 'pooler' | 'cutConnections' | 'healthy'>
+
+function deployment(shape: Shape): SqlDeployment {
+  const { server, pooler } = shape
+  const front = pooler ?? server
+  const { url } = front
+  return {
+    ...shape,
+    url,
+    spawnMany: (count, options = {}) => Promise.all(Array.from({ length: count }, () => spawnWorker({ url, ...options }))),
+    async behindProxy() {
+      const proxy = await startProxy({ to: front })
+      return { url: url.replace(`:${front.port}/`, `:${proxy.port}/`), proxy }
+    },
+    async stop() {
+      await pooler?.stop()
+      await server.stop()
+    },
+  }
 }
 
 const TERMINATE = `
   SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`
 
-const postgres: SqlKind = {
-  name: 'PostgreSQL',
-  async start() {
-    const server = await startPostgres()
-    return {
-      url: server.url,
-      server,
-      spawnMany: spawnManyOn(server.url),
-      cutConnections: async () => void (await server.query(TERMINATE)),
-      stop: () => server.stop(),
-    }
-  },
+function onPostgres(server: PostgresServer, pooler?: ServerProcess): SqlDeployment {
+  const { url } = pooler ?? server
+  return deployment({
+    server,
+    ...(pooler && { pooler }),
+    cutConnections: async () => void (await server.query(TERMINATE)),
+    healthy: () => until('PostgreSQL to serve', () => isServed(url)),
+  })
 }
 
-const pgBouncer: SqlKind = {
+async function isServed(url: string): Promise<boolean> {
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: 2_000, query_timeout: 2_000 })
+  client.on('error', () => {})
+  try {
+    await client.connect()
+    await client.query('SELECT 1')
+    return true
+  } finally {
+    await client.end()
+  }
+}
+
+export const postgres: SqlKind = {
+  name: 'PostgreSQL',
+  start: async (options) => onPostgres(await startPostgres(options)),
+}
+
+export const pgBouncer: SqlKind = {
   name: 'PostgreSQL behind PgBouncer',
-  async start() {
-    const server = await startPostgres()
+  async start(options) {
+    const server = await startPostgres(options)
     // It would not ask a server again for 15 s that was down.
-    const pooler = await startPgBouncer(server, { settings: { server_login_retry: 1 } })
-    return {
-      url: pooler.url,
-      server,
-      spawnMany: spawnManyOn(pooler.url),
-      cutConnections: async () => void (await server.query(TERMINATE)),
-      stop: async () => {
-        await pooler.stop()
-        await server.stop()
-      },
-    }
+    return onPostgres(server, await startPgBouncer(server, { settings: { server_login_retry: 1 } }))
   },
 }
 
@@ -65,18 +100,16 @@ const OTHERS = "SELECT id FROM information_schema.processlist WHERE id <> CONNEC
 
 const mariaDb: SqlKind = {
   name: 'MariaDB',
-  async start() {
-    const server = await startMariaDb()
-    return {
-      url: server.url,
+  async start(options) {
+    const server = await startMariaDb(options)
+    return deployment({
       server,
-      spawnMany: spawnManyOn(server.url),
       cutConnections: async () => {
         // One that is gone by now is none.
         for (const { id } of await server.query<{ id: number }>(OTHERS)) await server.query(`KILL ${id}`).catch(() => {})
       },
-      stop: () => server.stop(),
-    }
+      healthy: () => until('MariaDB to serve', async () => (await server.query('SELECT 1')).length === 1),
+    })
   },
 }
 

@@ -114,7 +114,8 @@ describe('a URL', () => {
 
   it.each([
     'redis//:canary@localhost',
-    'postgres://user:canary@db/shop',
+    'postgres://user:canary@[::1/shop',
+    'mysql://user:canary@db',
     'etcd://user:canary@a:2379',
     'http://user:canary@localhost?password=canary',
     ':canary@localhost:6379',

@@ -174,6 +174,26 @@ describe('news', () => {
     await expect.poll(() => wakeUps).toContainEqual({ kind: 'look' })
   })
 
+  it('would be left for one that has come to listen while it asked: it asks again, and says so', async () => {
+    const { database, backend, wakeUps } = await waiting()
+    database.end!()
+    let answer = (_: unknown) => {}
+    database.call = (step, values) => {
+      database.calls.push([step, values])
+      return new Promise((resolve) => (answer = (what) => resolve(JSON.stringify([Date.now(), what]))))
+    }
+    const asked = backend.claim([{ ...claim, id: 'd'.repeat(32), resource: 'other' }], 'queue')
+    const [, , , , saidSo] = database.calls.at(-1)![1]
+    expect(saidSo).toBe('false')
+    const answerClaim = answer
+    // It listens again by then.
+    await expect.poll(() => wakeUps).toContainEqual({ kind: 'look' })
+    answerClaim([['queued', '6', 0, 0, null, false]])
+    await asked
+    await settle()
+    expect(wakeUps).toContainEqual({ kind: 'look', resource: 'other' })
+  })
+
   it('are read while it cannot listen', async () => {
     const database = new FakeDatabase()
     Object.assign(database, { listen: undefined })

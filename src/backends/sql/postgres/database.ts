@@ -7,12 +7,16 @@ import { isForbidden, isMissing, postgresFailure } from './errors.js'
 import { Ear } from './ear.js'
 import type { PostgresSchema } from './schema.js'
 
+/** So many connections in a row of which the server knows nothing. */
+const SURELY_A_POOLER = 3
+
 export class PostgresDatabase implements Database {
   readonly name = 'postgres'
   readonly listen: Database['listen']
   readonly #client: PostgresClient
   readonly #schema: PostgresSchema
   readonly #mayMigrate: boolean
+  #strangers = 0
 
   constructor(client: PostgresClient, schema: PostgresSchema, { migrate }: { readonly migrate: boolean }) {
     this.#client = client
@@ -70,8 +74,12 @@ export class PostgresDatabase implements Database {
     // A pooler tells a number of its own; and what it listens to is heard by whoever has that connection at the time.
     if ((await this.#client.query(calls.isBackend, [String(ear.pid)])) === '0') {
       await ear.close()
-      throw new CannotListen('There is a pooler between us and the server, through which nothing can be heard.')
+      this.#strangers++
+      const message = 'There is a pooler between us and the server, through which nothing can be heard.'
+      // A connection that was cut just now is not there either.
+      throw this.#strangers < SURELY_A_POOLER ? new Error(message) : new CannotListen(message)
     }
+    this.#strangers = 0
     return ear
   }
 }

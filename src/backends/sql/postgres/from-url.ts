@@ -4,7 +4,7 @@ import { ConfigurationError, ConnectorError } from '../../../core/errors.js'
 import { SqlServerBackend } from '../server/backend.js'
 import type { PostgresClient } from './client.js'
 import { PgClient } from './clients/pg.js'
-import { PostgresJsClient } from './clients/postgres-js.js'
+import { openPostgresJs } from './clients/open-postgres-js.js'
 import { PostgresDatabase } from './database.js'
 import { PostgresSchema } from './schema.js'
 
@@ -50,15 +50,7 @@ async function open(url: string, connectTimeoutMs: number): Promise<PostgresClie
     if (!isMissing(error)) throw error
   }
   try {
-    const { default: postgres } = await import('postgres')
-    const sql = postgres(url, {
-      max: MOST_CONNECTIONS,
-      connect_timeout: connectTimeoutMs / 1_000,
-      onnotice: () => {},
-      fetch_types: false,
-      connection: { application_name: 'holdfast' },
-    })
-    return new PostgresJsClient(sql, () => sql.end({ timeout: 1 }))
+    return await openPostgresJs(url, connectTimeoutMs, MOST_CONNECTIONS)
   } catch (error) {
     if (!isMissing(error)) throw error
     throw new ConnectorError('No client for PostgreSQL is installed: npm i pg, or npm i postgres.', { cause: error })

@@ -12,7 +12,8 @@ import type { Retries } from './retries.js'
 export interface StepListener {
   /** Whether what is told to this process reaches it. */
   readonly hears: boolean
-  queued(): void
+  /** `saidSo`: whether the database was told that it hears. */
+  queued(resource: string, saidSo: boolean): void
   held(): void
   /** A claim of ours was passed over while nothing was heard of us: others may have been, too. */
   passedOver(resource: string): void
@@ -54,14 +55,16 @@ export class Steps {
     const asked = list.toJson(({ id, take, limit, ttlMs, type, metadata, place }) => ({
       id, take, slots: limit, ttl: ttlMs, type: hex(type), metadata: hex(metadata), place: placeOf(place),
     }))
-    const answers = list.size === 0 ? [] : await this.#call<ClaimAnswer[]>('claim', () => [
-      this.#prefix, this.#scope.owner, asked, String(ifBusy === 'queue'), String(this.#listener.hears),
-    ])
-    const states = new Map(list.items.map((claim, i) => [claim, this.#claimState(claim, answers[i]!)]))
+    let saidSo = false
+    const answers = list.size === 0 ? [] : await this.#call<ClaimAnswer[]>('claim', () => {
+      saidSo = this.#listener.hears
+      return [this.#prefix, this.#scope.owner, asked, String(ifBusy === 'queue'), String(saidSo)]
+    })
+    const states = new Map(list.items.map((claim, i) => [claim, this.#claimState(claim, answers[i]!, saidSo)]))
     return claims.map((claim) => states.get(claim) ?? neverHolds(claim))
   }
 
-  #claimState(claim: Claim, answer: ClaimAnswer): ClaimState {
+  #claimState(claim: Claim, answer: ClaimAnswer, saidSo: boolean): ClaimState {
     const { resource } = claim
     switch (answer[0]) {
       case 'held':
@@ -71,7 +74,7 @@ export class Steps {
         return { status: 'held', epoch: BigInt(answer[1]), waiting: answer[2] }
       case 'queued':
         this.#claims.waits(claim)
-        this.#listener.queued()
+        this.#listener.queued(resource, saidSo)
         if (answer[5]) this.#listener.passedOver(resource)
         return { status: 'queued', place: answer[1], ...blockerOf(answer[2], answer[3], answer[4]) }
       case 'refused':

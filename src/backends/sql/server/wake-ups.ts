@@ -55,9 +55,11 @@ export class WakeUps implements StepListener {
     return this.#state === 'on'
   }
 
-  queued(): void {
+  queued(resource: string, saidSo: boolean): void {
     if (this.#state === 'off') this.#open()
     if (this.#state !== 'on') this.#startPolling()
+    // It came on while this was on its way: the database does not know, and would leave news that nobody reads any more.
+    else if (!saidSo) queueMicrotask(() => this.#wake(resource))
   }
 
   /** Whoever holds a lock should hear when it is revoked; but a process that locks once and ends need not open a connection for that. */

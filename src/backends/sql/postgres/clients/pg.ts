@@ -1,8 +1,9 @@
 /** `pg`: a pool, by what it can do. */
 import type { Channel, PostgresClient } from '../client.js'
+import { inTime } from './in-time.js'
 
 export interface PgPool {
-  connect(): Promise<PgPoolClient>
+  connect(done: (error: Error | undefined, connection: PgPoolClient | undefined) => void): void
   readonly options: object
   /** The class of its connections; its types do not tell. */
   readonly Client?: unknown
@@ -25,9 +26,6 @@ interface PgConnection extends PgQueries {
   unref?(): void
   on(event: string, listener: (event: never) => void): unknown
 }
-
-/** A connection that has not answered for so long is not waited for any longer, nor used again. */
-const ANSWER_MS = 5_000
 
 export function isPgPool(client: unknown): client is PgPool {
   const { connect, options, Client } = (client ?? {}) as Partial<PgPool>
@@ -74,10 +72,8 @@ export class PgClient implements PostgresClient {
   }
 
   async #run(text: string, values?: unknown[]): Promise<unknown> {
-    const connection = await this.#pool.connect()
+    const connection = await this.#connect()
     let isSound = false
-    // It is told by the query, too; but without a listener it would end the process.
-    connection.on('error', ignore)
     try {
       const result = await inTime(connection.query(text, values))
       isSound = true
@@ -91,13 +87,20 @@ export class PgClient implements PostgresClient {
       connection.release(!isSound)
     }
   }
+
+  /**
+   * That it was cut is told by the query, too; but without a listener it would end the process. So it has one at once, and not when a
+   * promise has got round to it: what says that a connection is there and what says that it is gone can come together.
+   */
+  #connect(): Promise<PgPoolClient> {
+    return new Promise((resolve, reject) => {
+      this.#pool.connect((error, connection) => {
+        if (!connection) return reject(error as Error)
+        connection.on('error', ignore)
+        resolve(connection)
+      })
+    })
+  }
 }
 
 function ignore(): void {}
-
-function inTime<T>(work: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`No answer within ${ANSWER_MS} ms`)), ANSWER_MS)
-    void work.then(resolve, reject).finally(() => clearTimeout(timer))
-  })
-}

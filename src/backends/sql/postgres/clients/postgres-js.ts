@@ -1,8 +1,10 @@
 /** `postgres` (postgres.js), by what it can do. */
 import type { Channel, PostgresClient } from '../client.js'
+import { inTime } from './in-time.js'
+import { PostgresJsLine } from './postgres-js-line.js'
 
 export interface PostgresJs {
-  unsafe(text: string, values?: any[]): PromiseLike<any>
+  unsafe(text: string, values?: any[]): PromiseLike<any> & { cancel(): unknown }
   listen(channel: string, onNews: (news: string) => void, onListen?: () => void): Promise<{ state: { pid: number }; unlisten: () => Promise<unknown> }>
 }
 
@@ -14,6 +16,7 @@ export function isPostgresJs(client: unknown): client is PostgresJs {
 export class PostgresJsClient implements PostgresClient {
   readonly #sql: PostgresJs
   readonly #end: () => Promise<void>
+  readonly #lines = new Map<string, PostgresJsLine>()
 
   constructor(sql: PostgresJs, end: () => Promise<void> = async () => {}) {
     this.#sql = sql
@@ -22,26 +25,30 @@ export class PostgresJsClient implements PostgresClient {
 
   async query(text: string, values: readonly string[]): Promise<string> {
     // Unnamed, as `unsafe` has it unless told otherwise: behind a pooler the next one may meet another server process.
-    const [row] = (await this.#sql.unsafe(text, [...values])) as { result: string }[]
+    const [row] = (await this.#run(text, [...values])) as { result: string }[]
     return row!.result
   }
 
   async script(text: string): Promise<void> {
-    await this.#sql.unsafe(text)
+    await this.#run(text)
   }
 
-  async listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
-    let isOn = false
-    const onListen = () => {
-      // Anew, after its connection was lost: something may have been missed.
-      if (isOn) onEnd()
-      isOn = true
-    }
-    const { state, unlisten } = await this.#sql.listen(channel, onNews, onListen)
-    return { pid: state.pid, close: async () => void (await unlisten()) }
+  listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
+    let line = this.#lines.get(channel)
+    if (!line) this.#lines.set(channel, (line = new PostgresJsLine(this.#sql, channel, () => this.#lines.delete(channel))))
+    return line.listen(onNews, onEnd)
   }
 
   close(): Promise<void> {
     return this.#end()
+  }
+
+  /** It knows no limit itself, and may leave a statement to a connection that it makes in 20 s only. */
+  #run(text: string, values?: string[]): Promise<unknown> {
+    const statement = this.#sql.unsafe(text, values)
+    return inTime(statement, () => {
+      // Else it would be carried out some time. Once it was sent, to cancel it could hit another one on its connection, also somebody else's.
+      if (!(statement as { state?: unknown }).state) statement.cancel()
+    })
   }
 }

@@ -5,7 +5,7 @@ SELECT count(*)::text AS result FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_nam
 WHERE n.nspname = $1::text AND p.proname = $2::text
 
 -- @statement isBackend
-SELECT count(*)::text AS result FROM pg_catalog.pg_stat_activity WHERE pid = $1::text::integer
+SELECT count(*)::text AS result FROM pg_catalog.pg_stat_activity WHERE pid = $1::text::bigint
 
 -- @statement notify
 SELECT pg_notify($1::text, $2::text)::text AS result

@@ -1,0 +1,18 @@
+import { createLocks } from '../../dist/index.js'
+import { postgresBackend } from '../../dist/backends/sql/postgres/index.js'
+import { openPool } from '../lib/pg.mjs'
+
+const CLIENTS = {
+  pg: openPool,
+  // Its default, too, is 10 connections.
+  'postgres.js': async (url) => (await import('postgres')).default(url, { onnotice: () => {} })
+}
+
+/** `clientName` is the library underneath, `lock` the options of each call. */
+export async function open(url, { ttlMs, prefix, clientName = 'pg', lock }) {
+  const locks = createLocks(postgresBackend(await CLIENTS[clientName](url)), { prefix, ttlMs })
+  return {
+    acquire: (key) => locks.lock(key, lock),
+    release: (held) => held.release()
+  }
+}
