@@ -1,6 +1,7 @@
 /** What is exported, by name: an addition or a loss is a decision, not an accident. */
 import { describe, expect, it } from 'vitest'
 import * as memory from '../../src/backends/memory/index.js'
+import * as mysql from '../../src/backends/sql/mysql/index.js'
 import * as sqlite from '../../src/backends/sql/sqlite/index.js'
 import * as holdfast from '../../src/index.js'
 import { manualWorld } from '../support/manual-world.js'
@@ -37,6 +38,10 @@ describe('holdfast', () => {
 
   it('/sqlite exports sqliteBackend', () => {
     expect(Object.keys(sqlite)).toEqual(['sqliteBackend'])
+  })
+
+  it('/mysql exports mysqlBackend, and what its tables are made by', () => {
+    expect(Object.keys(mysql).sort()).toEqual(['mysqlBackend', 'mysqlGrants', 'mysqlMigration'])
   })
 })
 

@@ -15,8 +15,7 @@ export class KyselyClient implements MysqlClient {
       try {
         return onlyValue(await runOnKysely(connection, text, values))
       } catch (error) {
-        // Then the procedure could not undo what it had begun, and the connection goes back to the pool with it.
-        if (isInterrupted(error)) await runOnKysely(connection, 'ROLLBACK')
+        if (isInterrupted(error)) await tidyUp(connection)
         throw error
       }
     })
@@ -33,4 +32,10 @@ export class KyselyClient implements MysqlClient {
   }
 
   async close(): Promise<void> {}
+}
+
+/** The procedure could not undo what it had begun, nor put back what it had set, and the connection goes back to the pool. */
+async function tidyUp(connection: KyselyLike): Promise<void> {
+  await runOnKysely(connection, 'ROLLBACK')
+  await runOnKysely(connection, 'SET innodb_lock_wait_timeout = DEFAULT, group_concat_max_len = DEFAULT')
 }

@@ -68,10 +68,6 @@ JSON_TABLE(list, '$[*]' COLUMNS (
 -- @statement isPlain
 (t.asked_slots = 1 AND t.asked_place IS NULL)
 
--- The same, of the one claim in a list.
--- @statement onlyIsPlain
-JSON_VALUE(list, '$[0].slots') = 1 AND JSON_VALUE(list, '$[0].place') IS NULL
-
 -- What is told about a holder, of which there are these columns.
 -- @statement holder
 CONCAT(

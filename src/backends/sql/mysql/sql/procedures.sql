@@ -13,26 +13,32 @@
 -- writes them to a temporary table first, at twice the cost), and it makes or locks a row, where SELECT … FOR UPDATE cannot lock one
 -- that is not there, so that two would insert it.
 
--- Who holds a counted resource, or the one holder of another, is told something, if it is known to ask: it has waited lately.
--- Others find out by their renewals. What was told and not read yet is not told again.
+-- Whoever holds it is told something, if it is known to ask: it has waited lately. Others find out by their renewals. What was told
+-- and not read yet is not told again.
 -- @statement tellHolders
 CREATE PROCEDURE IF NOT EXISTS {tell_holders}(
-  the_prefix VARBINARY(255), the_key VARBINARY(512), kind VARBINARY(16), also_revoked BOOLEAN, moment DOUBLE
+  the_prefix VARBINARY(255), the_key VARBINARY(512), it_slots BIGINT, kind VARBINARY(16), also_revoked BOOLEAN, moment DOUBLE
 )
 BEGIN
-  INSERT INTO {news} (owner, news, written_at)
-  SELECT h.owner, h.told, moment
-  FROM (
-    SELECT l.owner, CONCAT('["', kind, '","', LEFT(l.id, {name_length}), '"]') AS told
-    FROM {locks} l
-    WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL AND (also_revoked OR NOT l.revoked)
-    UNION ALL
-    SELECT c.owner, CONCAT('["', kind, '","', LEFT(c.id, {name_length}), '"]')
-    FROM {claims} c
-    WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE AND (also_revoked OR NOT c.revoked)
-  ) h
-  JOIN {clients} p ON p.owner = h.owner
-  WHERE NOT EXISTS (SELECT 1 FROM {news} n WHERE n.owner = h.owner AND n.news = h.told);
+  DECLARE whom VARBINARY(255);
+  DECLARE what VARBINARY(64);
+  DECLARE unread INT;
+  IF it_slots > 1 THEN
+    INSERT INTO {news} (owner, news, written_at)
+    SELECT c.owner, CONCAT('["', kind, '","', LEFT(c.id, {name_length}), '"]'), moment
+    FROM {claims} c JOIN {clients} p ON p.owner = c.owner
+    WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE AND (also_revoked OR NOT c.revoked) AND NOT EXISTS (
+      SELECT 1 FROM {news} n WHERE n.owner = c.owner AND n.news = CONCAT('["', kind, '","', LEFT(c.id, {name_length}), '"]')
+    );
+  ELSE
+    SELECT MAX(p.owner), MAX(CONCAT('["', kind, '","', LEFT(l.id, {name_length}), '"]')) INTO whom, what
+    FROM {locks} l JOIN {clients} p ON p.owner = l.owner
+    WHERE l.prefix = the_prefix AND l.`key` = the_key AND (also_revoked OR NOT l.revoked);
+    IF whom IS NOT NULL THEN
+      SELECT COUNT(*) INTO unread FROM {news} n WHERE n.owner = whom AND n.news = what;
+      IF unread = 0 THEN INSERT INTO {news} (owner, news, written_at) VALUES (whom, what, moment); END IF;
+    END IF;
+  END IF;
 END
 
 -- Lets a claim have a resource in which there is room for it.
@@ -137,18 +143,18 @@ END
 
 -- Of several holders, the one that will be free first: owner, epoch, for how long it has held, when it expires, type, metadata.
 -- @statement blocker
-CREATE PROCEDURE IF NOT EXISTS {blocker}(the_prefix VARBINARY(255), the_key VARBINARY(512), moment DOUBLE, OUT holder LONGBLOB)
+CREATE PROCEDURE IF NOT EXISTS {blocker}(
+  the_prefix VARBINARY(255), the_key VARBINARY(512), it_slots BIGINT, moment DOUBLE, OUT holder LONGBLOB
+)
 BEGIN
-  SELECT COALESCE(MAX({holder}), 'null') INTO holder
-  FROM (
-    SELECT l.owner, l.epoch AS number, l.granted_at, l.expires_at, l.type, l.metadata
-    FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL
-    UNION ALL (
-      SELECT c.owner, c.number, c.granted_at, c.expires_at, c.type, c.metadata
-      FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
-      ORDER BY c.expires_at, c.number LIMIT 1
-    )
-  ) h;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET holder = 'null';
+  IF it_slots > 1 THEN
+    SELECT {holder} INTO holder
+    FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE ORDER BY c.expires_at, c.number LIMIT 1;
+  ELSE
+    SELECT {holder} INTO holder
+    FROM (SELECT l.*, l.epoch AS number FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL) h;
+  END IF;
 END
 
 -- One claim, whatever is the matter with its resource, whose row is locked. `waits`: whether some claim of this process does.
@@ -216,15 +222,15 @@ steps: BEGIN
     UPDATE {locks} l SET l.waiting = l.waiting - 1, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
     CALL {settle}(the_prefix, the_key, NULL, us, moment);
     SELECT l.waiting INTO it_waiting FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
-    CALL {blocker}(the_prefix, the_key, moment, holder);
+    CALL {blocker}(the_prefix, the_key, it_slots, moment, holder);
     SET answer = CONCAT('["refused",', it_waiting, ',', it_waiting, ',', holder, ']');
     LEAVE steps;
   ELSEIF own IS NOT NULL THEN
     SET waits = TRUE;
     SELECT COUNT(*) INTO ahead
     FROM {claims} w WHERE w.prefix = the_prefix AND w.`key` = the_key AND w.held = FALSE AND w.number < own;
-    IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, 'contended', FALSE, moment); END IF;
-    CALL {blocker}(the_prefix, the_key, moment, holder);
+    IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, it_slots, 'contended', FALSE, moment); END IF;
+    CALL {blocker}(the_prefix, the_key, it_slots, moment, holder);
     SET answer = CONCAT('["queued","', own, '",', ahead, ',', it_waiting - 1, ',', holder, ',false]');
     LEAVE steps;
   END IF;
@@ -242,7 +248,7 @@ steps: BEGIN
     SET answer = CONCAT('["held","', drawn, '",', it_waiting, ',', IF(the_place IS NULL, 'false', 'true'), ']');
     LEAVE steps;
   ELSEIF NOT queues THEN
-    CALL {blocker}(the_prefix, the_key, moment, holder);
+    CALL {blocker}(the_prefix, the_key, it_slots, moment, holder);
     SET answer = CONCAT('["refused",', it_waiting, ',', it_waiting, ',', holder, ']');
     LEAVE steps;
   END IF;
@@ -252,14 +258,70 @@ steps: BEGIN
   UPDATE {locks} l SET l.last = GREATEST(l.last, ticket), l.waiting = l.waiting + 1, l.updated_at = moment
   WHERE l.prefix = the_prefix AND l.`key` = the_key;
   SET waits = TRUE;
-  IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, 'contended', FALSE, moment); END IF;
-  CALL {blocker}(the_prefix, the_key, moment, holder);
+  IF ahead = 0 THEN CALL {tell_holders}(the_prefix, the_key, it_slots, 'contended', FALSE, moment); END IF;
+  CALL {blocker}(the_prefix, the_key, it_slots, moment, holder);
   SET answer = CONCAT(
     '["queued","', ticket, '",', ahead, ',', it_waiting, ',', holder, ',', IF(the_place IS NULL, 'false', 'true'), ']'
   );
 END
 
--- The claims of a list, one after the other. What needs many variables is not in the procedure that is called most: each is set up anew.
+-- A process that waits is there, for a while. Last in a transaction, since it does so in others at the same time.
+-- @statement stay
+CREATE PROCEDURE IF NOT EXISTS {stay}(us VARBINARY(255))
+BEGIN
+  DECLARE until, was_until DOUBLE;
+  SET until = {now} + {gone_ms};
+  SELECT COALESCE(MAX(p.alive_until), 0) INTO was_until FROM {clients} p WHERE p.owner = us;
+  IF was_until < until - 100 THEN
+    INSERT INTO {clients} (owner, alive_until) VALUES (us, until) ON DUPLICATE KEY UPDATE alive_until = GREATEST(alive_until, until);
+  END IF;
+END
+
+-- The one claim of a list. What needs many variables is not in the procedure that is called most: each is set up anew.
+-- @statement claimOnly
+CREATE PROCEDURE IF NOT EXISTS {claim_only}(
+  the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, queues BOOLEAN, OUT answers LONGBLOB
+)
+steps: BEGIN
+  DECLARE moment DOUBLE DEFAULT {now};
+  DECLARE is_plain, waits BOOLEAN DEFAULT FALSE;
+  DECLARE answer LONGBLOB;
+  DECLARE the_key VARBINARY(512);
+  DECLARE the_type, the_metadata VARBINARY(4096);
+  DECLARE the_id VARBINARY(64);
+  DECLARE the_take, the_slots, the_place, it_last BIGINT;
+  DECLARE the_ttl DOUBLE;
+  SELECT UNHEX(t.key_digits), t.asked_id, t.asked_take, t.asked_slots, t.asked_ttl, UNHEX(t.type_digits), UNHEX(t.metadata_digits),
+    t.asked_place, {is_plain}
+  INTO the_key, the_id, the_take, the_slots, the_ttl, the_type, the_metadata, the_place, is_plain
+  FROM {claim_list} t;
+  -- Made, and then it can be had at once; or locked.
+  INSERT INTO {locks} (
+    prefix, `key`, slots, used, waiting, last, epoch, id, owner, type, metadata, granted_at, expires_at, created_at, updated_at
+  ) VALUES (
+    the_prefix, the_key, the_slots, is_plain, 0, 0, NULL, IF(is_plain, the_id, NULL), IF(is_plain, us, NULL),
+    IF(is_plain, the_type, NULL), IF(is_plain, the_metadata, NULL), IF(is_plain, moment, NULL), IF(is_plain, moment + the_ttl, 0),
+    moment, moment
+  )
+  ON DUPLICATE KEY UPDATE waiting = waiting;
+  SELECT l.last INTO it_last FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
+  IF it_last = 0 THEN
+    -- The floor is read after the row was made: whoever deleted the one before has raised it.
+    SELECT m.floor + 1 INTO it_last FROM {meta} m WHERE m.one = 1;
+    UPDATE {locks} l SET l.last = it_last, l.epoch = IF(is_plain, it_last, NULL) WHERE l.prefix = the_prefix AND l.`key` = the_key;
+    IF is_plain THEN
+      SET answers = CONCAT(',["held","', it_last, '",0,false]');
+      LEAVE steps;
+    END IF;
+  END IF;
+  CALL {claim_one}(
+    the_prefix, us, the_key, the_id, the_take, the_slots, the_ttl, the_type, the_metadata, the_place, queues, waits, answer
+  );
+  SET answers = CONCAT(',', answer);
+  IF waits THEN CALL {stay}(us); END IF;
+END
+
+-- The claims of a list, one after the other. Their rows are locked.
 -- @statement claimEach
 CREATE PROCEDURE IF NOT EXISTS {claim_each}(
   the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, size INT, queues BOOLEAN, OUT answers LONGBLOB
@@ -272,7 +334,7 @@ BEGIN
   DECLARE type_digits, metadata_digits VARCHAR(8194) CHARACTER SET latin1;
   DECLARE the_id VARBINARY(64);
   DECLARE the_take, the_slots, the_place BIGINT;
-  DECLARE the_ttl, until, was_until DOUBLE;
+  DECLARE the_ttl DOUBLE;
   DECLARE items CURSOR FOR
     SELECT t.key_digits, t.asked_id, t.asked_take, t.asked_slots, t.asked_ttl, t.type_digits, t.metadata_digits, t.asked_place
     FROM {claim_list} t;
@@ -287,13 +349,7 @@ BEGIN
     SET done = done + 1, answers = CONCAT(answers, ',', answer);
   END WHILE;
   CLOSE items;
-  IF waits THEN
-    SET until = {now} + {gone_ms};
-    SELECT COALESCE(MAX(p.alive_until), 0) INTO was_until FROM {clients} p WHERE p.owner = us;
-    IF was_until < until - 100 THEN
-      INSERT INTO {clients} (owner, alive_until) VALUES (us, until) ON DUPLICATE KEY UPDATE alive_until = GREATEST(alive_until, until);
-    END IF;
-  END IF;
+  IF waits THEN CALL {stay}(us); END IF;
 END
 
 -- list: key, id, take, slots, ttl, type, metadata, place
@@ -311,15 +367,17 @@ BEGIN
   {undo};
   {begin};
   SET size = JSON_LENGTH(list);
-  IF size = 1 AND {only_is_plain} THEN
-    UPDATE {locks} SET
-      last = LAST_INSERT_ID(last + 1), epoch = last, id = JSON_VALUE(list, '$[0].id'), owner = us, revoked = FALSE,
-      type = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].type'))), metadata = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].metadata'))),
-      granted_at = moment, updated_at = moment, slots = 1, expires_at = moment + JSON_VALUE(list, '$[0].ttl'), used = 1
-    WHERE prefix = the_prefix AND `key` = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key'))) AND {is_free};
-    IF ROW_COUNT() > 0 THEN SET done = 1, answers = CONCAT(',["held","', LAST_INSERT_ID(), '",0,false]'); END IF;
-  END IF;
-  IF done < size THEN
+  IF size = 1 THEN
+    IF JSON_VALUE(list, '$[0].slots') = 1 AND JSON_VALUE(list, '$[0].place') IS NULL THEN
+      UPDATE {locks} SET
+        last = LAST_INSERT_ID(last + 1), epoch = last, id = JSON_VALUE(list, '$[0].id'), owner = us, revoked = FALSE,
+        type = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].type'))), metadata = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].metadata'))),
+        granted_at = moment, updated_at = moment, slots = 1, expires_at = moment + JSON_VALUE(list, '$[0].ttl'), used = 1
+      WHERE prefix = the_prefix AND `key` = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key'))) AND {is_free};
+      IF ROW_COUNT() > 0 THEN SET done = 1, answers = CONCAT(',["held","', LAST_INSERT_ID(), '",0,false]'); END IF;
+    END IF;
+    IF done = 0 THEN CALL {claim_only}(the_prefix, us, list, queues, answers); END IF;
+  ELSE
     -- All rows are made, or locked, and those that can have what they want at once get it. Which ones that were is seen afterwards.
     INSERT INTO {locks} (
       prefix, `key`, slots, used, waiting, last, epoch, id, owner, type, metadata, granted_at, expires_at, created_at, updated_at
@@ -347,8 +405,8 @@ BEGIN
       ON DUPLICATE KEY UPDATE epoch = IF(last = 0 AND used > 0, lowest, epoch), last = IF(last = 0, lowest, last);
       SET answers = REPLACE(answers, ',["held","0"', CONCAT(',["held","', lowest, '"'));
     END IF;
+    IF done < size THEN CALL {claim_each}(the_prefix, us, list, size, queues, answers); END IF;
   END IF;
-  IF done < size THEN CALL {claim_each}(the_prefix, us, list, size, queues, answers); END IF;
   {commit};
   SELECT CONCAT('[', moment, ',[', SUBSTRING(answers, 2), ']]') AS result;
 END
@@ -476,23 +534,52 @@ steps: BEGIN
   END IF;
 END
 
+-- @statement releaseEach
+CREATE PROCEDURE IF NOT EXISTS {release_each}(
+  the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, size INT, OUT answers LONGBLOB
+)
+BEGIN
+  DECLARE done INT DEFAULT 0;
+  DECLARE answer, the_id VARBINARY(64);
+  DECLARE key_digits VARCHAR(2048) CHARACTER SET latin1;
+  DECLARE items CURSOR FOR SELECT t.key_digits, t.asked_id FROM {key_list} t;
+  SET answers = '';
+  OPEN items;
+  WHILE done < size DO
+    FETCH items INTO key_digits, the_id;
+    CALL {release_one}(the_prefix, us, UNHEX(key_digits), the_id, answer);
+    SET done = done + 1, answers = CONCAT(answers, ',', answer);
+  END WHILE;
+  CLOSE items;
+END
+
 -- list: key, id → what comes of each
 -- @statement release
 CREATE PROCEDURE IF NOT EXISTS {release}(the_prefix VARBINARY(255), us VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4)
 BEGIN
   {variables};
   DECLARE moment DOUBLE DEFAULT {now};
-  DECLARE size, done INT DEFAULT 0;
-  DECLARE answers LONGBLOB DEFAULT '';
-  DECLARE answer, the_id VARBINARY(64);
-  DECLARE key_digits VARCHAR(2048) CHARACTER SET latin1;
-  DECLARE items CURSOR FOR SELECT t.key_digits, t.asked_id FROM {key_list} t;
+  DECLARE size INT;
+  DECLARE the_key VARBINARY(512);
+  DECLARE answers LONGBLOB;
   {undo};
   {begin};
   SET size = JSON_LENGTH(list);
-  -- Locks that nobody waits for. Of several it is seen only whether it was all of them: each row that was changed counts as two. If
-  -- not, it is undone, and so are rows that were not there.
-  IF size > 1 THEN
+  IF size = 1 THEN
+    SET the_key = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key')));
+    UPDATE {locks} SET
+      used = 0, id = NULL, owner = NULL, epoch = NULL, type = NULL, metadata = NULL, granted_at = NULL, expires_at = 0,
+      updated_at = moment
+    WHERE prefix = the_prefix AND `key` = the_key AND id = JSON_VALUE(list, '$[0].id') AND waiting = 0 AND expires_at > moment;
+    IF ROW_COUNT() > 0 THEN
+      SET answers = ',"released"';
+    ELSE
+      CALL {release_one}(the_prefix, us, the_key, JSON_VALUE(list, '$[0].id'), answers);
+      SET answers = CONCAT(',', answers);
+    END IF;
+  ELSE
+    -- Locks that nobody waits for. It is seen only whether it was all of them: each row that was changed counts as two. If not, it
+    -- is undone, and so are rows that were not there.
     SAVEPOINT before_all;
     INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
     SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
@@ -502,26 +589,11 @@ BEGIN
       type = IF(used < 0, NULL, type), metadata = IF(used < 0, NULL, metadata), granted_at = IF(used < 0, NULL, granted_at),
       expires_at = IF(used < 0, 0, expires_at), updated_at = IF(used < 0, moment, updated_at), used = GREATEST(used, 0);
     IF ROW_COUNT() = 2 * size THEN
-      SET done = size, answers = REPEAT(',"released"', size);
+      SET answers = REPEAT(',"released"', size);
     ELSE
       ROLLBACK TO SAVEPOINT before_all;
+      CALL {release_each}(the_prefix, us, list, size, answers);
     END IF;
-  ELSE
-    UPDATE {locks} SET
-      used = 0, id = NULL, owner = NULL, epoch = NULL, type = NULL, metadata = NULL, granted_at = NULL, expires_at = 0,
-      updated_at = moment
-    WHERE prefix = the_prefix AND `key` = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key'))) AND id = JSON_VALUE(list, '$[0].id')
-      AND waiting = 0 AND expires_at > moment;
-    IF ROW_COUNT() > 0 THEN SET done = 1, answers = ',"released"'; END IF;
-  END IF;
-  IF done < size THEN
-    OPEN items;
-    WHILE done < size DO
-      FETCH items INTO key_digits, the_id;
-      CALL {release_one}(the_prefix, us, UNHEX(key_digits), the_id, answer);
-      SET done = done + 1, answers = CONCAT(answers, ',', answer);
-    END WHILE;
-    CLOSE items;
   END IF;
   {commit};
   SELECT CONCAT('[', moment, ',[', SUBSTRING(answers, 2), ']]') AS result;
@@ -533,7 +605,7 @@ CREATE PROCEDURE IF NOT EXISTS {revoke}(the_prefix VARBINARY(255), us VARBINARY(
 BEGIN
   {variables};
   DECLARE moment DOUBLE;
-  DECLARE it_used BIGINT DEFAULT 0;
+  DECLARE it_used, it_slots BIGINT;
   DECLARE answer VARBINARY(16) DEFAULT 'free';
   {undo};
   {begin};
@@ -541,11 +613,11 @@ BEGIN
   SET moment = {now};
   IF it_used IS NOT NULL THEN
     CALL {settle}(the_prefix, the_key, NULL, us, moment);
-    SELECT l.used INTO it_used FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
+    SELECT l.used, l.slots INTO it_used, it_slots FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
   END IF;
   IF it_used > 0 THEN
     -- Also if it was told before: whoever asks twice has seen no effect.
-    CALL {tell_holders}(the_prefix, the_key, 'revoked', TRUE, moment);
+    CALL {tell_holders}(the_prefix, the_key, it_slots, 'revoked', TRUE, moment);
     IF at_once THEN
       SET answer = 'freed';
       DELETE FROM {claims} WHERE prefix = the_prefix AND `key` = the_key AND held = TRUE;
