@@ -98,7 +98,7 @@ export const pgBouncer: SqlKind = {
 
 const OTHERS = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user <> 'system user'"
 
-const mariaDb: SqlKind = {
+export const mariaDb: SqlKind = {
   name: 'MariaDB',
   async start(options) {
     const server = await startMariaDb(options)
