@@ -16,14 +16,13 @@ export async function open(url, { ttlMs, prefix: prefixText }) {
   const leave = hex('false')
   return {
     acquire: async (name) => {
-      const key = hex(name)
-      const id = randomBytes(16).toString('hex')
-      const list = JSON.stringify([{ key, id, take: 1, slots: 1, ttl: ttlMs }])
-      const [[[row]]] = await pool.execute(calls.claim, [prefix, owner, hex(list), leave])
-      const [, [[status]]] = JSON.parse(row.result)
+      const key = hex(hex(name))
+      const id = hex(randomBytes(16).toString('hex'))
+      const [[[row]]] = await pool.execute(calls.claimLock, [prefix, owner, key, id, hex(String(ttlMs)), leave])
+      const [, [status]] = JSON.parse(row.result)
       if (status !== 'held') throw new Error(`${name} is taken`)
       return { key, id }
     },
-    release: ({ key, id }) => pool.execute(calls.release, [prefix, owner, hex(JSON.stringify([{ key, id }]))])
+    release: ({ key, id }) => pool.execute(calls.releaseLock, [prefix, owner, key, id])
   }
 }

@@ -72,7 +72,7 @@ describe('what it costs', () => {
     expect(trips.count).toBe(6)
     // What a procedure does is logged as well.
     const asked = (await monitor.statements()).filter(({ kind }) => kind !== 'query').map(({ text }) => /holdfast_1_(\w+)/.exec(text)?.[1])
-    expect(asked).toEqual(['claim', 'release', 'claim', 'release', 'claim', 'release'])
+    expect(asked).toEqual(['claim_lock', 'release_lock', 'claim_lock', 'release_lock', 'claim_lock', 'release_lock'])
   })
 
   it('a lock that is refused writes nothing', async () => {
@@ -97,7 +97,7 @@ describe('tables and procedures', () => {
     }
   })
 
-  it('can be made by somebody else: whoever only locks needs to execute nine procedures, and no more', async () => {
+  it('can be made by somebody else: whoever only locks needs to execute eleven procedures, and no more', async () => {
     await server.query('CREATE DATABASE locks_of_clerk')
     await server.query("CREATE USER 'clerk'@'127.0.0.1' IDENTIFIED BY 'not much'")
     const pool = poolFor({ uri: `mysql://clerk:not%20much@127.0.0.1:${server.port}` })
@@ -215,8 +215,10 @@ describe('a connection', () => {
     await connection.query('CREATE TABLE IF NOT EXISTS theirs (id INT PRIMARY KEY)')
     await connection.query('BEGIN')
     await connection.query('INSERT INTO theirs VALUES (1)')
-    const error = await failureOf(connection.query("CALL holdfast_1_release('p', 'me', '[]')"))
-    expect((error as Error).message).toContain('transaction')
+    for (const call of ["release('p', 'me', '[]')", "release_lock('p', 'me', 'k', 'id')", "claim_lock('p', 'me', 'k', 'id', 1000, TRUE)"]) {
+      const error = await failureOf(connection.query(`CALL holdfast_1_${call}`))
+      expect((error as Error).message).toContain('transaction')
+    }
     await connection.query('COMMIT')
     expect(await server.query('SELECT * FROM theirs')).toEqual([{ id: 1 }])
   })

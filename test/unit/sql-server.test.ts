@@ -17,6 +17,7 @@ type Answer = (values: readonly string[]) => unknown
 /** Answers what it is told to, and nothing where it is not told. */
 class FakeDatabase implements Database {
   readonly name = 'fake'
+  readonly hasShortSteps = false
   readonly calls: [StepName, readonly string[]][] = []
   readonly answers: Partial<Record<StepName, Answer>> = { tidy: () => false, leave: () => null, readNews: () => [] }
   tell: ((news: string) => void) | undefined

@@ -1,6 +1,6 @@
 /** MySQL and MariaDB, as the steps see them. Nothing can be listened to. */
 import { ConfigurationError } from '../../../core/errors.js'
-import type { Database, Failure, StepName } from '../server/database.js'
+import type { Database, Failure, ShortStepName, StepName } from '../server/database.js'
 import type { MysqlClient } from './client.js'
 import { isForbidden, isMissing, mysqlFailure } from './errors.js'
 import type { MysqlSchema } from './schema.js'
@@ -10,6 +10,7 @@ const OLDEST = { MariaDB: [10, 6, 0], MySQL: [8, 0, 29] } as const
 
 export class MysqlDatabase implements Database {
   readonly name = 'mysql'
+  readonly hasShortSteps = true
   readonly #client: MysqlClient
   readonly #schema: MysqlSchema
   readonly #mayMigrate: boolean
@@ -44,7 +45,7 @@ export class MysqlDatabase implements Database {
     }
   }
 
-  async call(step: StepName, values: readonly string[]): Promise<string> {
+  async call(step: StepName | ShortStepName, values: readonly string[]): Promise<string> {
     const text = this.#schema.calls[step]
     // Whether it hears what it is told, the last word of a claim, is no question here.
     const sent = (step === 'claim' ? values.slice(0, -1) : values).map((value) => Buffer.from(value).toString('hex'))

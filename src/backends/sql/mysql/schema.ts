@@ -15,7 +15,9 @@ export interface MysqlNames {
 const VERSION = 1
 const TABLES = ['meta', 'locks', 'claims', 'clients', 'news']
 /** What whoever takes and releases locks calls. The last one is also the last that is made: if it is there, all are. */
-const STEPS = ['claim', 'renew', 'release', 'revoke', 'inspect', 'read_news', 'leave', 'tidy', 'tidy_page']
+const STEPS = [
+  'claim', 'claim_lock', 'renew', 'release', 'release_lock', 'revoke', 'inspect', 'read_news', 'leave', 'tidy', 'tidy_page',
+]
 /** What stands in several of them, by the names that they use. */
 const PARTS = new Map(Object.entries(sql.parts).map(([name, text]) => [name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), text]))
 const DATABASE = /^[A-Za-z0-9_$-]{1,64}$/

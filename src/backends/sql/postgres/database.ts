@@ -12,6 +12,8 @@ const SURELY_A_POOLER = 3
 
 export class PostgresDatabase implements Database {
   readonly name = 'postgres'
+  /** A list of one is no dearer here. */
+  readonly hasShortSteps = false
   readonly listen: Database['listen']
   readonly #client: PostgresClient
   readonly #schema: PostgresSchema

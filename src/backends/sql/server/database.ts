@@ -2,6 +2,8 @@
 
 /** A function of ours in the database, or a procedure. */
 export type StepName = 'claim' | 'renew' | 'release' | 'revoke' | 'inspect' | 'readNews' | 'leave' | 'tidy' | 'tidyPage'
+/** For one by itself, where a list costs too much. */
+export type ShortStepName = 'claimLock' | 'releaseLock'
 
 export interface Listening {
   close(): Promise<void>
@@ -21,7 +23,9 @@ export interface Database {
   /** Makes our tables and functions, unless they are there. */
   migrate(): Promise<void>
   /** One round trip. All values are text, which every client sends as it is, and so is the answer: JSON. */
-  call(step: StepName, values: readonly string[]): Promise<string>
+  call(step: StepName | ShortStepName, values: readonly string[]): Promise<string>
+  /** Whether there are functions for one claim by itself. */
+  readonly hasShortSteps: boolean
   /** Hears what is told to an owner, on a connection of its own. */
   readonly listen?: ((owner: string, listener: Listener) => Promise<Listening>) | undefined
   /** What is known of an error that came out of a call. */

@@ -5,7 +5,7 @@ import {
 } from '../../../core/backend.js'
 import type { ServerClock } from '../../../core/clock.js'
 import { ConfigurationError } from '../../../core/errors.js'
-import type { Database, StepName } from './database.js'
+import type { Database, ShortStepName, StepName } from './database.js'
 import type { OwnClaims } from './own-claims.js'
 import type { Retries } from './retries.js'
 
@@ -50,6 +50,8 @@ export class Steps {
   }
 
   async claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
+    const [first] = claims
+    if (this.#database.hasShortSteps && claims.length === 1 && isPlain(first!)) return [await this.#claimLock(first!, ifBusy)]
     const list = new SortedList(claims.filter(canHold), ({ resource }) => resource)
     for (const claim of list.items) this.#claims.add(claim)
     const asked = list.toJson(({ id, take, limit, ttlMs, type, metadata, place }) => ({
@@ -62,6 +64,14 @@ export class Steps {
     })
     const states = new Map(list.items.map((claim, i) => [claim, this.#claimState(claim, answers[i]!, saidSo)]))
     return claims.map((claim) => states.get(claim) ?? neverHolds(claim))
+  }
+
+  async #claimLock(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+    this.#claims.add(claim)
+    const { resource, id, ttlMs } = claim
+    const values = [this.#prefix, this.#scope.owner, hex(resource), id, String(ttlMs), String(ifBusy === 'queue')]
+    const saidSo = this.#listener.hears
+    return this.#claimState(claim, await this.#call<ClaimAnswer>('claimLock', () => values), saidSo)
   }
 
   #claimState(claim: Claim, answer: ClaimAnswer, saidSo: boolean): ClaimState {
@@ -111,14 +121,19 @@ export class Steps {
 
   async release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     for (const claim of claims) this.#claims.remove(claim)
-    const list = new SortedList(claims, ({ resource }) => resource)
-    const asked = list.toJson(({ id }) => ({ id }))
     let wasMayBeDone = false
-    const answers = await this.#call<('released' | 'not-held')[]>('release', (mayBeDone) => {
+    const call = <T>(step: 'release' | 'releaseLock', what: readonly string[]) => this.#call<T>(step, (mayBeDone) => {
       wasMayBeDone = mayBeDone
-      return [this.#prefix, this.#scope.owner, asked]
+      return [this.#prefix, this.#scope.owner, ...what]
     })
-    return list.inOrder(answers.map((status) => ({ status: status === 'not-held' && wasMayBeDone ? 'unknown' : status })))
+    const stateOf = (status: ReleaseAnswer): ReleaseState => ({ status: status === 'not-held' && wasMayBeDone ? 'unknown' : status })
+    const [first] = claims
+    if (this.#database.hasShortSteps && claims.length === 1) {
+      return [stateOf(await call<ReleaseAnswer>('releaseLock', [hex(first!.resource), first!.id]))]
+    }
+    const list = new SortedList(claims, ({ resource }) => resource)
+    const answers = await call<ReleaseAnswer[]>('release', [list.toJson(({ id }) => ({ id }))])
+    return list.inOrder(answers.map(stateOf))
   }
 
   revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
@@ -158,7 +173,7 @@ export class Steps {
     }
   }
 
-  async #call<T>(step: StepName, values: (mayBeDone: boolean) => readonly string[]): Promise<T> {
+  async #call<T>(step: StepName | ShortStepName, values: (mayBeDone: boolean) => readonly string[]): Promise<T> {
     return this.#retries.run(async (mayBeDone) => {
       const sentAt = this.#scope.clock.now()
       const [serverMs, answer] = JSON.parse(await this.#database.call(step, values(mayBeDone))) as [number, T]
@@ -178,6 +193,8 @@ type ClaimAnswer =
   | ['limit', slots: number]
 
 type RenewAnswer = ['held', waiting: number] | ['lost' | 'revoked', undefined]
+
+type ReleaseAnswer = 'released' | 'not-held'
 
 type InspectAnswer = [
   last: string | null,
@@ -250,6 +267,11 @@ function describe([owner, epoch, heldForMs, expiresInMs, type, metadata]: Holder
 
 function canHold({ take, limit }: Claim): boolean {
   return isCount(take) && isCount(limit) && take <= limit
+}
+
+/** Of a lock, and nothing more to say about it. */
+function isPlain({ take, limit, type, metadata, place }: Claim): boolean {
+  return take === 1 && limit === 1 && type === undefined && metadata === undefined && place === undefined
 }
 
 function isCount(value: number): boolean {

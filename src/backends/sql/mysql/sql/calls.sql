@@ -8,11 +8,17 @@ WHERE ROUTINE_SCHEMA = {database} AND ROUTINE_NAME = {last_procedure}
 -- @statement claim
 CALL {claim}(UNHEX(UNHEX(?)), UNHEX(?), CONVERT(UNHEX(?) USING utf8mb4), UNHEX(?) = 'true')
 
+-- @statement claimLock
+CALL {claim_lock}(UNHEX(UNHEX(?)), UNHEX(?), UNHEX(UNHEX(?)), UNHEX(?), UNHEX(?), UNHEX(?) = 'true')
+
 -- @statement renew
 CALL {renew}(UNHEX(UNHEX(?)), UNHEX(?), CONVERT(UNHEX(?) USING utf8mb4))
 
 -- @statement release
 CALL {release}(UNHEX(UNHEX(?)), UNHEX(?), CONVERT(UNHEX(?) USING utf8mb4))
+
+-- @statement releaseLock
+CALL {release_lock}(UNHEX(UNHEX(?)), UNHEX(?), UNHEX(UNHEX(?)), UNHEX(?))
 
 -- @statement revoke
 CALL {revoke}(UNHEX(UNHEX(?)), UNHEX(?), UNHEX(UNHEX(?)), UNHEX(?) = 'true')

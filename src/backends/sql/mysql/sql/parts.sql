@@ -26,9 +26,17 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   SET is_ours = TRUE;
   SET innodb_lock_wait_timeout = 2, group_concat_max_len = 16777216
 
+-- The same for a single statement, which commits by itself.
+-- @statement beginOne
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  SET innodb_lock_wait_timeout = 2
+
 -- @statement commit
 COMMIT;
   SET innodb_lock_wait_timeout = their_patience, group_concat_max_len = their_length
+
+-- @statement endOne
+SET innodb_lock_wait_timeout = their_patience, group_concat_max_len = their_length
 
 -- What was asked for. Digits stay what they are: as an expression longer than 512 bytes they would make a temporary table on disk.
 -- @statement claimList

@@ -8,8 +8,8 @@
 --
 -- What is only read is read by SELECT … INTO: in a SET or an IF, InnoDB locks the rows that a subquery reads.
 -- Lists come as JSON, sorted by key. `the_…` is what was asked for, `it_…` is the row of `locks` as it is. What is the most common, a
--- free lock or one that nobody waits for, is one statement for a list of one, and a few for a longer one; whatever they leave over
--- is done one by one. INSERT … ON DUPLICATE KEY UPDATE changes many rows by key at once, in the order of the list (UPDATE … JOIN
+-- free lock or one that nobody waits for, is one statement for one by itself, and a few for a list; whatever they leave over is done
+-- one by one. INSERT … ON DUPLICATE KEY UPDATE changes many rows by key at once, in the order of the list (UPDATE … JOIN
 -- writes them to a temporary table first, at twice the cost), and it makes or locks a row, where SELECT … FOR UPDATE cannot lock one
 -- that is not there, so that two would insert it.
 
@@ -368,15 +368,7 @@ BEGIN
   {begin};
   SET size = JSON_LENGTH(list);
   IF size = 1 THEN
-    IF JSON_VALUE(list, '$[0].slots') = 1 AND JSON_VALUE(list, '$[0].place') IS NULL THEN
-      UPDATE {locks} SET
-        last = LAST_INSERT_ID(last + 1), epoch = last, id = JSON_VALUE(list, '$[0].id'), owner = us, revoked = FALSE,
-        type = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].type'))), metadata = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].metadata'))),
-        granted_at = moment, updated_at = moment, slots = 1, expires_at = moment + JSON_VALUE(list, '$[0].ttl'), used = 1
-      WHERE prefix = the_prefix AND `key` = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key'))) AND {is_free};
-      IF ROW_COUNT() > 0 THEN SET done = 1, answers = CONCAT(',["held","', LAST_INSERT_ID(), '",0,false]'); END IF;
-    END IF;
-    IF done = 0 THEN CALL {claim_only}(the_prefix, us, list, queues, answers); END IF;
+    CALL {claim_only}(the_prefix, us, list, queues, answers);
   ELSE
     -- All rows are made, or locked, and those that can have what they want at once get it. Which ones that were is seen afterwards.
     INSERT INTO {locks} (
@@ -409,6 +401,36 @@ BEGIN
   END IF;
   {commit};
   SELECT CONCAT('[', moment, ',[', SUBSTRING(answers, 2), ']]') AS result;
+END
+
+-- A claim without a type and metadata on a lock that it has not waited for, by itself: most are. One statement is a transaction by
+-- itself, unless the connection is told otherwise; a list of one would cost a third more. → what comes of it
+-- @statement claimLock
+CREATE PROCEDURE IF NOT EXISTS {claim_lock}(
+  the_prefix VARBINARY(255), us VARBINARY(255), the_key VARBINARY(512), the_id VARBINARY(64), the_ttl DOUBLE, queues BOOLEAN
+)
+BEGIN
+  {variables};
+  DECLARE moment DOUBLE DEFAULT {now};
+  DECLARE answers LONGBLOB;
+  {undo};
+  {begin_one};
+  IF @@autocommit THEN
+    UPDATE {locks} SET
+      last = LAST_INSERT_ID(last + 1), epoch = last, id = the_id, owner = us, revoked = FALSE, type = NULL, metadata = NULL,
+      granted_at = moment, updated_at = moment, slots = 1, expires_at = moment + the_ttl, used = 1
+    WHERE prefix = the_prefix AND `key` = the_key AND {is_free};
+    IF ROW_COUNT() > 0 THEN SET answers = CONCAT(',["held","', LAST_INSERT_ID(), '",0,false]'); END IF;
+  END IF;
+  IF answers IS NULL THEN
+    {begin};
+    CALL {claim_only}(
+      the_prefix, us, CONCAT('[{"key":"', HEX(the_key), '","id":"', the_id, '","take":1,"slots":1,"ttl":', the_ttl, '}]'), queues, answers
+    );
+    COMMIT;
+  END IF;
+  {end_one};
+  SELECT CONCAT('[', moment, ',', SUBSTRING(answers, 2), ']') AS result;
 END
 
 -- → held, waiting | lost | revoked
@@ -560,43 +582,55 @@ BEGIN
   {variables};
   DECLARE moment DOUBLE DEFAULT {now};
   DECLARE size INT;
-  DECLARE the_key VARBINARY(512);
   DECLARE answers LONGBLOB;
   {undo};
   {begin};
   SET size = JSON_LENGTH(list);
-  IF size = 1 THEN
-    SET the_key = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(list, '$[0].key')));
-    UPDATE {locks} SET
-      used = 0, id = NULL, owner = NULL, epoch = NULL, type = NULL, metadata = NULL, granted_at = NULL, expires_at = 0,
-      updated_at = moment
-    WHERE prefix = the_prefix AND `key` = the_key AND id = JSON_VALUE(list, '$[0].id') AND waiting = 0 AND expires_at > moment;
-    IF ROW_COUNT() > 0 THEN
-      SET answers = ',"released"';
-    ELSE
-      CALL {release_one}(the_prefix, us, the_key, JSON_VALUE(list, '$[0].id'), answers);
-      SET answers = CONCAT(',', answers);
-    END IF;
+  -- Locks that nobody waits for. It is seen only whether it was all of them: each row that was changed counts as two. If not, it
+  -- is undone, and so are rows that were not there.
+  SAVEPOINT before_all;
+  INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
+  SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
+  ON DUPLICATE KEY UPDATE
+    used = IF(id = t.asked_id AND waiting = 0 AND expires_at > moment, -1, used),
+    id = IF(used < 0, NULL, id), owner = IF(used < 0, NULL, owner), epoch = IF(used < 0, NULL, epoch),
+    type = IF(used < 0, NULL, type), metadata = IF(used < 0, NULL, metadata), granted_at = IF(used < 0, NULL, granted_at),
+    expires_at = IF(used < 0, 0, expires_at), updated_at = IF(used < 0, moment, updated_at), used = GREATEST(used, 0);
+  IF ROW_COUNT() = 2 * size THEN
+    SET answers = REPEAT(',"released"', size);
   ELSE
-    -- Locks that nobody waits for. It is seen only whether it was all of them: each row that was changed counts as two. If not, it
-    -- is undone, and so are rows that were not there.
-    SAVEPOINT before_all;
-    INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
-    SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
-    ON DUPLICATE KEY UPDATE
-      used = IF(id = t.asked_id AND waiting = 0 AND expires_at > moment, -1, used),
-      id = IF(used < 0, NULL, id), owner = IF(used < 0, NULL, owner), epoch = IF(used < 0, NULL, epoch),
-      type = IF(used < 0, NULL, type), metadata = IF(used < 0, NULL, metadata), granted_at = IF(used < 0, NULL, granted_at),
-      expires_at = IF(used < 0, 0, expires_at), updated_at = IF(used < 0, moment, updated_at), used = GREATEST(used, 0);
-    IF ROW_COUNT() = 2 * size THEN
-      SET answers = REPEAT(',"released"', size);
-    ELSE
-      ROLLBACK TO SAVEPOINT before_all;
-      CALL {release_each}(the_prefix, us, list, size, answers);
-    END IF;
+    ROLLBACK TO SAVEPOINT before_all;
+    CALL {release_each}(the_prefix, us, list, size, answers);
   END IF;
   {commit};
   SELECT CONCAT('[', moment, ',[', SUBSTRING(answers, 2), ']]') AS result;
+END
+
+-- The one claim of a list: see `claimLock`. → what comes of it
+-- @statement releaseLock
+CREATE PROCEDURE IF NOT EXISTS {release_lock}(
+  the_prefix VARBINARY(255), us VARBINARY(255), the_key VARBINARY(512), the_id VARBINARY(64)
+)
+BEGIN
+  {variables};
+  DECLARE moment DOUBLE DEFAULT {now};
+  DECLARE answer VARBINARY(64);
+  {undo};
+  {begin_one};
+  IF @@autocommit THEN
+    UPDATE {locks} SET
+      used = 0, id = NULL, owner = NULL, epoch = NULL, type = NULL, metadata = NULL, granted_at = NULL, expires_at = 0,
+      updated_at = moment
+    WHERE prefix = the_prefix AND `key` = the_key AND id = the_id AND waiting = 0 AND expires_at > moment;
+    IF ROW_COUNT() > 0 THEN SET answer = '"released"'; END IF;
+  END IF;
+  IF answer IS NULL THEN
+    {begin};
+    CALL {release_one}(the_prefix, us, the_key, the_id, answer);
+    COMMIT;
+  END IF;
+  {end_one};
+  SELECT CONCAT('[', moment, ',', answer, ']') AS result;
 END
 
 -- → free | told | freed
