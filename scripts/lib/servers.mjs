@@ -9,6 +9,9 @@ const SERVERS = [
   { command: 'postgres', debian: 'postgresql', brew: 'postgresql' },
   { command: 'pgbouncer', debian: 'pgbouncer', brew: 'pgbouncer' },
   { command: 'mariadbd', debian: 'mariadb-server', brew: 'mariadb' },
+  { command: 'etcd', debian: 'etcd-server', brew: 'etcd' },
+  // For the tests to look at etcd with other eyes than ours.
+  { command: 'etcdctl', debian: 'etcd-client', brew: 'etcd' },
   // For the certificates of servers.
   { command: 'openssl', debian: 'openssl', brew: 'openssl' },
   // For the faults of a machine: test/fault/machine.

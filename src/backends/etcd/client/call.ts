@@ -1,0 +1,261 @@
+/**
+ * Calls with one request and one answer: waiting (for a connection, a token) → sent → answered | waiting again | failed.
+ *
+ * All tries share one deadline. What was certainly not carried out is tried again, elsewhere if there is another endpoint. What may
+ * have been is tried again only if it may be carried out twice.
+ */
+import { constants, type ClientHttp2Stream } from 'node:http2'
+import type { Auth } from './auth.js'
+import type { Connection } from './connection.js'
+import { closedError, CODE, connectionError, EtcdError, silentError } from './errors.js'
+import { Deframer } from './frames.js'
+import { requestHeaders, statusOf } from './headers.js'
+import type { Lane } from './lane.js'
+
+export interface CallKind {
+  readonly path: string
+  /** It may be carried out twice. */
+  readonly repeatable: boolean
+  /** Asks for a token rather than having one. */
+  readonly anonymous?: boolean
+}
+
+export class Calls {
+  readonly lane: Lane
+  readonly auth: Auth
+  readonly timeoutMs: number
+  readonly #underWay = new Set<Call>()
+  #isClosed = false
+
+  constructor(lane: Lane, auth: Auth, timeoutMs: number) {
+    this.lane = lane
+    this.auth = auth
+    this.timeoutMs = timeoutMs
+  }
+
+  /** `request` is a whole frame; the answer is without its frame. */
+  call(kind: CallKind, request: Buffer): Promise<Buffer> {
+    if (this.#isClosed) return Promise.reject(closedError(false))
+    return new Promise((resolve, reject) => {
+      const call = new Call(this, kind, request, resolve, reject)
+      this.#underWay.add(call)
+      call.start()
+    })
+  }
+
+  ended(call: Call): void {
+    this.#underWay.delete(call)
+  }
+
+  close(): void {
+    this.#isClosed = true
+    for (const call of this.#underWay) call.abort()
+  }
+}
+
+const { NGHTTP2_CANCEL, NGHTTP2_REFUSED_STREAM } = constants
+
+class Call {
+  readonly #calls: Calls
+  readonly #kind: CallKind
+  readonly #request: Buffer
+  readonly #resolve: (answer: Buffer) => void
+  readonly #reject: (error: EtcdError) => void
+  readonly #startedAt = performance.now()
+  #timer: NodeJS.Timeout | undefined
+  /** The try under way. */
+  #attempt: Attempt | undefined
+  /** An earlier try may have been carried out. */
+  #isUnsure = false
+  #hasRenewedToken = false
+  #isOver = false
+
+  constructor(calls: Calls, kind: CallKind, request: Buffer, resolve: (answer: Buffer) => void, reject: (error: EtcdError) => void) {
+    this.#calls = calls
+    this.#kind = kind
+    this.#request = request
+    this.#resolve = resolve
+    this.#reject = reject
+  }
+
+  /** Its timer keeps the process alive; the connection does not. */
+  start(): void {
+    const { timeoutMs } = this.#calls
+    if (this.#kind.repeatable) this.#timer = setTimeout(() => this.#halfTime(), timeoutMs / 2)
+    else this.#timer = setTimeout(() => this.#expire(), timeoutMs)
+    this.#try()
+  }
+
+  abort(): void {
+    const wasSent = this.#attempt !== undefined
+    this.#attempt?.cancel()
+    this.#fail(closedError(wasSent))
+  }
+
+  answered(attempt: Attempt, answer: Buffer): void {
+    if (attempt !== this.#attempt) return
+    this.#calls.lane.worked(attempt.connection)
+    this.#end()
+    this.#resolve(answer)
+  }
+
+  refused(attempt: Attempt, error: EtcdError): void {
+    if (attempt !== this.#attempt) return
+    this.#attempt = undefined
+    const { auth, lane } = this.#calls
+    if (error.reason === 'unauthenticated' && !this.#kind.anonymous && auth.isAsked && !this.#hasRenewedToken) {
+      this.#hasRenewedToken = true
+      auth.forget(attempt.token)
+      return this.#try()
+    }
+    if (!error.transient) return this.#fail(error)
+    lane.leave(attempt.connection, error, { reuse: true })
+    this.#tryAgain(error)
+  }
+
+  #try(): void {
+    if (this.#isOver) return
+    const { lane, auth } = this.#calls
+    const connection = lane.connection
+    const token = this.#kind.anonymous ? '' : auth.token
+    if (!connection) lane.ready().then(this.#tryNow, this.#notReady)
+    else if (token === undefined) auth.obtain().then(this.#tryNow, this.#noToken)
+    else this.#send(connection, token)
+  }
+
+  readonly #tryNow = () => this.#try()
+  readonly #notReady = (error: EtcdError) => this.#tryAgain(error)
+  /** It has tried for as long as this call may. */
+  readonly #noToken = (error: EtcdError) => this.#fail(error)
+
+  #send(connection: Connection, token: string): void {
+    const restMs = this.#startedAt + this.#calls.timeoutMs - performance.now()
+    const attempt = new Attempt(this, connection, token)
+    this.#attempt = attempt
+    attempt.send(requestHeaders(this.#kind.path, token, restMs), this.#request)
+  }
+
+  #tryAgain(error: EtcdError): void {
+    if (this.#isOver) return
+    this.#isUnsure ||= error.mayBeDone
+    if (error.mayBeDone && !this.#kind.repeatable) return this.#fail(error)
+    const restMs = this.#startedAt + this.#calls.timeoutMs - performance.now()
+    if (this.#calls.lane.retryInMs >= restMs) return this.#fail(error)
+    this.#try()
+  }
+
+  /** Of what may be carried out twice, a silent connection is not waited for to the end. */
+  #halfTime(): void {
+    const halfMs = this.#calls.timeoutMs / 2
+    this.#timer = setTimeout(() => this.#expire(), halfMs)
+    const attempt = this.#attempt
+    if (!attempt?.isSilent) return
+    attempt.cancel()
+    this.#attempt = undefined
+    const error = silentError(attempt.connection.endpoint, halfMs).afterUnsureTry()
+    this.#calls.lane.leave(attempt.connection, error, { reuse: false })
+    this.#tryAgain(error)
+  }
+
+  #expire(): void {
+    const { lane, timeoutMs } = this.#calls
+    const attempt = this.#attempt
+    const { trouble } = lane
+    const error = new EtcdError(
+      attempt || !trouble ? `etcd has not answered within ${timeoutMs} ms` : `etcd cannot be reached: ${trouble.message}`,
+      {
+        code: attempt ? CODE.deadlineExceeded : CODE.unavailable,
+        reason: attempt || !trouble ? 'timeout' : 'unreachable',
+        mayBeDone: attempt !== undefined,
+        transient: true,
+        cause: trouble,
+      },
+    )
+    if (attempt) {
+      lane.leave(attempt.connection, error, { reuse: !attempt.isSilent })
+      attempt.cancel()
+    }
+    this.#fail(error)
+  }
+
+  #fail(error: EtcdError): void {
+    if (this.#isOver) return
+    this.#end()
+    this.#reject(this.#isUnsure ? error.afterUnsureTry() : error)
+  }
+
+  #end(): void {
+    this.#isOver = true
+    this.#attempt = undefined
+    clearTimeout(this.#timer)
+    this.#calls.ended(this)
+  }
+}
+
+/** One request on one connection. */
+class Attempt {
+  readonly connection: Connection
+  readonly token: string
+  readonly #call: Call
+  readonly #sentAt = performance.now()
+  #stream: ClientHttp2Stream | undefined
+  #answer: Buffer | undefined
+  #deframer: Deframer | undefined
+  #status: EtcdError | null | undefined
+  #trouble: unknown
+
+  constructor(call: Call, connection: Connection, token: string) {
+    this.#call = call
+    this.connection = connection
+    this.token = token
+  }
+
+  /** Nothing at all has come from there since it was sent. */
+  get isSilent(): boolean {
+    return this.connection.heardAt < this.#sentAt
+  }
+
+  send(headers: ReturnType<typeof requestHeaders>, request: Buffer): void {
+    const stream = this.connection.request(headers)
+    this.#stream = stream
+    stream.on('response', (answered) => {
+      this.connection.heard()
+      this.#status = statusOf(answered)
+    })
+    stream.on('data', (chunk: Buffer) => this.#received(chunk))
+    stream.on('trailers', (trailers) => {
+      this.#status = statusOf(trailers)
+      this.#settle()
+    })
+    stream.on('error', (error) => (this.#trouble = error))
+    stream.on('close', () => this.#closed())
+    stream.end(request)
+  }
+
+  cancel(): void {
+    this.#stream?.close(NGHTTP2_CANCEL)
+  }
+
+  #received(chunk: Buffer): void {
+    // Nearly always the whole answer comes at once.
+    if (!this.#deframer && chunk.length >= 5 && chunk.readUInt32BE(1) === chunk.length - 5) {
+      this.#answer = chunk.subarray(5)
+      return
+    }
+    this.#deframer ??= new Deframer()
+    this.#deframer.push(chunk, (message) => (this.#answer = message))
+  }
+
+  #settle(): void {
+    if (this.#status) this.#call.refused(this, this.#status)
+    else if (this.#status === null && this.#answer) this.#call.answered(this, this.#answer)
+  }
+
+  #closed(): void {
+    this.#settle()
+    // Nothing happens here if it has been settled before.
+    const mayBeDone = this.#stream?.rstCode !== NGHTTP2_REFUSED_STREAM
+    const cause = this.connection.trouble ?? this.#trouble
+    this.#call.refused(this, connectionError(this.connection.endpoint, cause, mayBeDone))
+  }
+}

@@ -1,0 +1,172 @@
+/**
+ * Watches, all on one stream. One is: new → asked for → there → (the stream is lost) new … → closed. The server answers requests for
+ * watches in their order, and gives each a number, which events carry.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Auth } from './auth.js'
+import { CODE, EtcdError, statusError } from './errors.js'
+import { frame } from './frames.js'
+import type { Lane } from './lane.js'
+import { readWatchResponse, writeWatchCancel, writeWatchCreate, type WatchEvent, type WatchRequest, type WatchResponse } from './messages.js'
+import { StandingStream, type StreamUser } from './standing-stream.js'
+import { Reader } from './wire.js'
+
+export interface WatchListener {
+  /** It is there as of this revision, also after it was lost: then all between may have been missed. */
+  onCreated(revision: bigint): void
+  /** Those of one revision are never split. */
+  onEvents(events: readonly WatchEvent[], revision: bigint): void
+  /** The stream is gone. It is being made again. */
+  onLost(): void
+  /** The server does not let us watch this. It is asked again from time to time. */
+  onRefused?(error: EtcdError): void
+}
+
+export interface Watch {
+  close(): void
+}
+
+interface Entry {
+  readonly request: WatchRequest
+  readonly listener: WatchListener
+  /** From then on what it began with is of no interest. */
+  hasBegun: boolean
+  id: bigint | undefined
+  /** The first fragments of a larger answer. */
+  events: WatchEvent[]
+  isClosed: boolean
+  refusals: number
+}
+
+const FIRST_PAUSE_MS = 500
+const LONGEST_PAUSE_MS = 15_000
+
+export class Watches implements StreamUser {
+  readonly path = '/etcdserverpb.Watch/Watch'
+  readonly #stream: StandingStream
+  /** Whether we may read there: a read of the same range tells a missing right from a token that has expired. */
+  readonly #mayRead: (request: WatchRequest) => Promise<void>
+  readonly #entries = new Set<Entry>()
+  readonly #byId = new Map<bigint, Entry>()
+  #askedFor: Entry[] = []
+  readonly #closing = new AbortController()
+
+  constructor(lane: Lane, auth: Auth, mayRead: (request: WatchRequest) => Promise<void>) {
+    this.#stream = new StandingStream(lane, auth, this)
+    this.#mayRead = mayRead
+  }
+
+  watch(request: WatchRequest, listener: WatchListener): Watch {
+    const entry: Entry = { request, listener, hasBegun: false, id: undefined, events: [], isClosed: false, refusals: 0 }
+    this.#entries.add(entry)
+    if (this.#stream.isOpen) this.#askFor(entry)
+    else this.#stream.want()
+    return { close: () => this.#end(entry) }
+  }
+
+  close(): void {
+    this.#closing.abort()
+    for (const entry of this.#entries) entry.isClosed = true
+    this.#entries.clear()
+    this.#byId.clear()
+    this.#stream.close()
+  }
+
+  isWanted(): boolean {
+    return this.#entries.size > 0
+  }
+
+  onOpen(): void {
+    for (const entry of this.#entries) this.#askFor(entry)
+  }
+
+  onLost(): void {
+    const wereThere = [...this.#byId.values()]
+    this.#byId.clear()
+    this.#askedFor = []
+    for (const entry of wereThere) {
+      entry.id = undefined
+      entry.events = []
+    }
+    for (const { isClosed, listener } of wereThere) if (!isClosed) listener.onLost()
+  }
+
+  onMessage(message: Buffer): void {
+    const response = readWatchResponse(new Reader(message))
+    if (response.created) this.#created(response)
+    else if (response.canceled) this.#canceled(response)
+    else if (response.events.length > 0) this.#happened(response)
+  }
+
+  #askFor(entry: Entry): void {
+    this.#askedFor.push(entry)
+    const { startRevision: _, ...fromNow } = entry.request
+    this.#stream.send(frame(entry.hasBegun ? fromNow : entry.request, writeWatchCreate))
+  }
+
+  #created({ watchId, canceled, cancelReason, revision }: WatchResponse): void {
+    const entry = this.#askedFor.shift()
+    if (!entry) return
+    if (canceled) return void this.#refused(entry, cancelReason)
+    if (entry.isClosed) return this.#stream.send(frame(watchId, writeWatchCancel))
+    entry.id = watchId
+    entry.hasBegun = true
+    entry.refusals = 0
+    this.#byId.set(watchId, entry)
+    entry.listener.onCreated(revision)
+  }
+
+  #canceled({ watchId, compactRevision, cancelReason }: WatchResponse): void {
+    const entry = this.#byId.get(watchId)
+    if (!entry) return
+    this.#byId.delete(watchId)
+    entry.id = undefined
+    entry.events = []
+    if (entry.isClosed) return
+    // What it should have begun with has been compacted.
+    if (compactRevision > 0n) return this.#askFor(entry)
+    entry.listener.onLost()
+    void this.#refused(entry, cancelReason)
+  }
+
+  #happened({ watchId, events, fragment, revision }: WatchResponse): void {
+    const entry = this.#byId.get(watchId)
+    if (!entry || entry.isClosed) return
+    if (!fragment && entry.events.length === 0) return entry.listener.onEvents(events, revision)
+    entry.events.push(...events)
+    if (fragment) return
+    const all = entry.events
+    entry.events = []
+    entry.listener.onEvents(all, revision)
+  }
+
+  /** The server says the same of a missing right and of a token that has expired since the stream was opened. */
+  async #refused(entry: Entry, reason: string): Promise<void> {
+    const { generation } = this.#stream
+    const isStale = () => entry.isClosed || this.#stream.generation !== generation
+    const refusal = statusError(CODE.unknown, reason)
+    try {
+      if (refusal.reason === 'permission' || refusal.reason === 'unauthenticated') {
+        await this.#mayRead(entry.request)
+        if (!isStale()) this.#stream.renewToken(refusal)
+        return
+      }
+      throw refusal
+    } catch (error) {
+      if (isStale()) return
+      if (error instanceof EtcdError && !error.transient) entry.listener.onRefused?.(error)
+    }
+    const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** entry.refusals++, LONGEST_PAUSE_MS)
+    await sleep(pauseMs, undefined, { ref: false, signal: this.#closing.signal }).catch(() => {})
+    if (!isStale()) this.#askFor(entry)
+  }
+
+  #end(entry: Entry): void {
+    if (entry.isClosed) return
+    entry.isClosed = true
+    this.#entries.delete(entry)
+    if (entry.id === undefined) return
+    this.#byId.delete(entry.id)
+    this.#stream.send(frame(entry.id, writeWatchCancel))
+  }
+}

@@ -1,0 +1,153 @@
+/** A private etcd on loopback, for one test file. */
+import { execFile } from 'node:child_process'
+import { existsSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { certificateFiles, makeCertificate } from './certificate.js'
+import { freePort } from './ports.js'
+import { ServerProcess, startServer, type ServerOptions } from './server-process.js'
+import { pathOf } from './unprivileged.js'
+import { until } from './until.js'
+
+export interface EtcdServerOptions extends ServerOptions {
+  /** `server.crt` in its folder is what to trust. */
+  readonly tls?: boolean
+  /** Clients need a certificate that is signed by the server's: `server.crt` itself is one. Only with `tls`. */
+  readonly clientCerts?: boolean
+  /** Its user is root, and has this password. */
+  readonly password?: string
+  /** Of tokens that the server makes up and remembers. They are good for 300 s after their last use, if not given. */
+  readonly tokenTtlS?: number
+  /** Above this it refuses to write. */
+  readonly quotaBytes?: number
+  /** How many revisions it keeps. */
+  readonly autoCompaction?: number
+  /** Further arguments. */
+  readonly args?: readonly string[]
+  /** How other members are told to find it, and all that there are. Alone if not given. */
+  readonly member?: EtcdMember
+}
+
+export interface EtcdMember {
+  readonly name: string
+  readonly peerPort: number
+  /** name=url, with commas between them. */
+  readonly initialCluster: string
+  readonly advertise: string
+}
+
+const USER = 'root'
+
+export async function startEtcd(options: EtcdServerOptions = {}): Promise<EtcdServer> {
+  const server = await startServer(
+    'etcd',
+    options,
+    async (folder) => {
+      if (options.tls) await makeCertificate(folder)
+    },
+    (port, folder) => new EtcdServer(port, folder, options),
+  )
+  if (options.password !== undefined) await server.enableAuth(options.password)
+  return server
+}
+
+export class EtcdServer extends ServerProcess {
+  protected readonly program = { name: 'etcd', debian: 'etcd-server' }
+  protected readonly portTaken = /address already in use/
+  readonly #options: EtcdServerOptions
+  #peerPort: number | undefined
+  #password: string | undefined
+
+  constructor(port: number, folder: string, options: EtcdServerOptions) {
+    super(port, folder, options)
+    this.#options = options
+    this.#peerPort = options.member?.peerPort
+  }
+
+  /** http://… or https://… */
+  get endpoint(): string {
+    return `${this.#options.tls ? 'https' : 'http'}://127.0.0.1:${this.port}`
+  }
+
+  get url(): string {
+    const { tls, password } = this.#options
+    const user = password === undefined ? '' : `${USER}:${encodeURIComponent(password)}@`
+    return `${tls ? 'etcds' : 'etcd'}://${user}127.0.0.1:${this.port}${tls ? `?ca=${encodeURIComponent(this.certificateFile)}` : ''}`
+  }
+
+  get certificateFile(): string {
+    return certificateFiles(this.folder).certificate
+  }
+
+  get keyFile(): string {
+    return certificateFiles(this.folder).key
+  }
+
+  override async start(): Promise<void> {
+    // Two ports are needed: if another one got this, it is tried again with both new.
+    if (!this.#options.member) this.#peerPort = await freePort()
+    if (!existsSync(this.#wal)) rmSync(this.#data, { recursive: true, force: true })
+    await super.start()
+  }
+
+  /** What the real etcdctl says, as root if there are users. */
+  async ctl(...args: readonly string[]): Promise<string> {
+    const { tls, clientCerts } = this.#options
+    const { certificate, key } = certificateFiles(this.folder)
+    const flags = [
+      `--endpoints=${this.endpoint}`,
+      ...(tls ? [`--cacert=${certificate}`] : []),
+      ...(clientCerts ? [`--cert=${certificate}`, `--key=${key}`] : []),
+      ...(this.#password === undefined ? [] : [`--user=${USER}:${this.#password}`]),
+    ]
+    const env = { ...process.env, ETCDCTL_API: '3' }
+    const { stdout } = await promisify(execFile)(pathOf({ name: 'etcdctl', debian: 'etcd-client' }), [...flags, ...args], { env, timeout: 20_000 })
+    return stdout.trimEnd()
+  }
+
+  async enableAuth(password: string): Promise<void> {
+    await this.ctl('user', 'add', `${USER}:${password}`)
+    await this.ctl('user', 'grant-role', USER, 'root').catch(() => {})
+    await this.ctl('auth', 'enable')
+    this.#password = password
+    await until('root to be let in', async () => (await this.ctl('user', 'list')).includes(USER))
+  }
+
+  protected arguments(): string[] {
+    const { tls, clientCerts, tokenTtlS, quotaBytes, autoCompaction, args = [], member } = this.#options
+    const { certificate, key } = certificateFiles(this.folder)
+    const peer = `http://127.0.0.1:${this.#peerPort}`
+    const name = member?.name ?? 'default'
+    const all = {
+      name,
+      'data-dir': this.#data,
+      'listen-client-urls': this.endpoint,
+      'advertise-client-urls': this.endpoint,
+      'listen-peer-urls': peer,
+      'initial-advertise-peer-urls': member?.advertise ?? peer,
+      'initial-cluster': member?.initialCluster ?? `${name}=${peer}`,
+      'heartbeat-interval': 50,
+      'election-timeout': 500,
+      logger: 'zap',
+      ...(tls && { 'cert-file': certificate, 'key-file': key }),
+      ...(clientCerts && { 'trusted-ca-file': certificate, 'client-cert-auth': 'true' }),
+      ...(tokenTtlS !== undefined && { 'auth-token-ttl': tokenTtlS }),
+      ...(quotaBytes !== undefined && { 'quota-backend-bytes': quotaBytes }),
+      ...(autoCompaction !== undefined && { 'auto-compaction-mode': 'revision', 'auto-compaction-retention': autoCompaction }),
+    }
+    return [...Object.entries(all).map(([option, value]) => `--${option}=${value}`), ...args]
+  }
+
+  protected isReady(_pid: number, said: string): boolean {
+    return said.includes('ready to serve client requests') || said.includes('serving insecure client requests on')
+      || said.includes('serving client traffic')
+  }
+
+  get #data(): string {
+    return join(this.folder, 'data')
+  }
+
+  get #wal(): string {
+    return join(this.#data, 'member', 'wal')
+  }
+}
