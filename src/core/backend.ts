@@ -55,7 +55,7 @@ export interface Holder {
   readonly owner: string | undefined
   readonly epoch: bigint | undefined
   readonly heldForMs: number | undefined
-  /** Undefined if it never expires by itself. */
+  /** Or less, where that is not told exactly. Undefined if it never expires by itself. */
   readonly expiresInMs: number | undefined
   readonly type?: string
   readonly metadata?: string
@@ -108,8 +108,8 @@ export type WakeUp =
       readonly forMs?: number
       readonly waiting: number
     }
-  /** A held claim has been revoked. */
-  | { readonly kind: 'revoked'; readonly resource: string; readonly claimId: string }
+  /** A held claim has been revoked: it is to be released. Or it is lost: it is not there any more. */
+  | { readonly kind: 'revoked' | 'lost'; readonly resource: string; readonly claimId: string }
   /** Others wait for what this claim holds, or is about to: the store tells it whenever somebody comes to be the first of them. */
   | { readonly kind: 'contended'; readonly resource: string; readonly claimId: string }
   /** Wake-ups may have been lost: what waits for this resource, or for any, asks again. */
@@ -129,6 +129,10 @@ export interface Traits {
   /** Whether a grant is told at once, or found out by asking. */
   readonly wakes: 'push' | 'poll'
   readonly minTtlMs: number
+  /** Whether it tells when a holder expires, or only what is left at most. */
+  readonly tellsExpiry: boolean
+  /** Whether one that was granted and let it expire, or was passed over, can have its old place in the line back. */
+  readonly keepsPlaces: boolean
   /** Whether limits other than 1 are served. */
   readonly counted: boolean
   /** A process that waits asks at least this often, or it counts as gone. Infinity: no need. */

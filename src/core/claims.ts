@@ -205,6 +205,10 @@ export class Claims implements SeatSurroundings {
         hold?.lose('it was revoked')
         loop?.look()
         break
+      case 'lost':
+        hold?.lose('the store has ended it')
+        loop?.look()
+        break
       case 'contended':
         // It can overtake the grant's own reply.
         loop?.outcome.contended()

@@ -9,7 +9,7 @@ import type { MemoryStore } from './store.js'
 export class MemoryBackend implements Backend, Member {
   readonly name = 'memory'
   // Nobody can die without the store, so waiters need no heartbeat.
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, heartbeatMs: Number.POSITIVE_INFINITY }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Number.POSITIVE_INFINITY }
   readonly waiting = new Set<Waiter>()
   readonly #store: MemoryStore
   readonly #scope: Scope

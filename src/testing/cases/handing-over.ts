@@ -135,25 +135,27 @@ export function handingOver({ traits, theme, test }: Suite): void {
       await a.hold(world.claim('key'))
     })
 
-    test('gives one that missed its grant its old place back', async (world) => {
-      const [a, b, c] = await world.three()
-      const held = world.claim('key')
-      const slow = world.claim('key', { ttlMs: world.shortMs })
-      const next = world.claim('key')
-      const last = world.claim('key')
-      await a.hold(held)
-      await b.queue(slow)
-      await c.queue(next)
-      await a.release(held)
-      await world.pastExpiry()
-      await c.heldByAsking(next)
-      await a.queue(last)
-      // It was granted and expired, so the store knows it no more; but it was there before `last`.
-      assert.deepEqual(inTheWay(await b.queue(slow)), { owner: c.owner, ahead: 0, waiting: 1 })
-      assert.deepEqual(inTheWay(await a.queue(last)), { owner: c.owner, ahead: 1, waiting: 1 })
-      await c.release(next)
-      await b.granted(slow)
-    })
+    if (traits.keepsPlaces) {
+      test('gives one that missed its grant its old place back', async (world) => {
+        const [a, b, c] = await world.three()
+        const held = world.claim('key')
+        const slow = world.claim('key', { ttlMs: world.shortMs })
+        const next = world.claim('key')
+        const last = world.claim('key')
+        await a.hold(held)
+        await b.queue(slow)
+        await c.queue(next)
+        await a.release(held)
+        await world.pastExpiry()
+        await c.heldByAsking(next)
+        await a.queue(last)
+        // It was granted and expired, so the store knows it no more; but it was there before `last`.
+        assert.deepEqual(inTheWay(await b.queue(slow)), { owner: c.owner, ahead: 0, waiting: 1 })
+        assert.deepEqual(inTheWay(await a.queue(last)), { owner: c.owner, ahead: 1, waiting: 1 })
+        await c.release(next)
+        await b.granted(slow)
+      })
+    }
 
     if (traits.heartbeatMs < Number.POSITIVE_INFINITY) {
       test('passes over a process that has gone silent, and gives it its place back when it returns', async (world) => {

@@ -1,0 +1,86 @@
+/** etcd, as the core sees it: a claim is a key in a directory, and a list is a transaction. */
+import type {
+  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits,
+} from '../../core/backend.js'
+import { ConnectorError } from '../../core/errors.js'
+import type { EtcdClient } from './client/client.js'
+import { etcdError } from './errors.js'
+import { Steps } from './steps.js'
+
+export class EtcdBackend implements Backend {
+  readonly name = 'etcd'
+  readonly #client: EtcdClient
+  readonly #steps: Steps
+  #isClosed = false
+
+  /** The client is the backend's own, and closed with it. */
+  constructor(client: EtcdClient, scope: Scope) {
+    this.#client = client
+    this.#steps = new Steps(client, scope)
+  }
+
+  get traits(): Traits {
+    const { minTtlMs } = this.#steps.leases
+    return { fair: true, wakes: 'push', minTtlMs, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity }
+  }
+
+  get trouble(): Error | undefined {
+    return this.#client.trouble
+  }
+
+  async ready(): Promise<void> {
+    try {
+      await this.#steps.leases.learnMinTtl()
+    } catch (error) {
+      const { message, cause } = etcdError(error)
+      throw new ConnectorError(message, { cause })
+    }
+  }
+
+  claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
+    return this.#each(claims, (claim) => this.#steps.claim(claim, ifBusy))
+  }
+
+  renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+    return this.#each(renewals, (renewal) => this.#steps.renew(renewal))
+  }
+
+  release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
+    return this.#each(claims, (claim) => this.#steps.release(claim))
+  }
+
+  async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
+    this.#checkOpen()
+    try {
+      return await this.#steps.revoke(resource, when)
+    } catch (error) {
+      throw etcdError(error)
+    }
+  }
+
+  async *inspect(prefix: string): AsyncIterable<ResourceState> {
+    this.#checkOpen()
+    try {
+      yield* this.#steps.inspect(prefix)
+    } catch (error) {
+      throw etcdError(error)
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    await this.#steps.close()
+    await this.#client.close()
+  }
+
+  /** In one go: what is asked for in the same turn travels together. */
+  async #each<Item, State>(items: readonly Item[], step: (item: Item) => Promise<State>): Promise<State[]> {
+    this.#checkOpen()
+    return Promise.all(items.map(step))
+  }
+
+  #checkOpen(): void {
+    if (this.#isClosed) throw new ConnectorError('This etcd backend is closed.')
+  }
+}

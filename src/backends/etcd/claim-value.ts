@@ -1,0 +1,35 @@
+/** What is written about a claim, as the value of its key. */
+
+export interface ClaimValue {
+  readonly v: 1
+  readonly id: string
+  readonly owner: string
+  readonly ttl: number
+  /** When it was asked for, by the wall clock of who asked: to be shown, and nothing else. */
+  readonly at: number
+  readonly take: number
+  readonly limit: number
+  readonly type?: string
+  /** JSON text. */
+  readonly metadata?: string
+  readonly revoked?: true
+}
+
+export function writeValue(value: ClaimValue): Buffer {
+  return Buffer.from(JSON.stringify(value))
+}
+
+/** Undefined if it is none of ours: then it is somebody's who takes everything, such as `etcdctl lock`. */
+export function readValue(bytes: Buffer): ClaimValue | undefined {
+  if (bytes[0] !== 0x7b) return undefined
+  try {
+    const value = JSON.parse(bytes.toString()) as Partial<ClaimValue>
+    return value.v === 1 && typeof value.id === 'string' && isCount(value.take) && isCount(value.limit) ? (value as ClaimValue) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function isCount(value: unknown): boolean {
+  return Number.isSafeInteger(value) && (value as number) > 0
+}

@@ -1,0 +1,21 @@
+/** What etcd and our client of it say when something is wrong, in our words. */
+import { BackendError, HoldfastError } from '../../core/errors.js'
+import { EtcdError } from './client/errors.js'
+
+export function etcdError(error: unknown): HoldfastError {
+  if (error instanceof HoldfastError) return error
+  const message = error instanceof Error ? error.message : String(error)
+  const what = message.startsWith('etcd: ') ? message.slice('etcd: '.length) : message
+  const hint = error instanceof EtcdError && error.reason === 'no-space'
+    ? '. Until somebody compacts and defragments it and disarms the alarm, locks can only be released'
+    : ''
+  return new BackendError(`etcd failed: ${what}${hint}`, { cause: error, transient: error instanceof EtcdError && error.transient })
+}
+
+export function isLeaseGone(error: unknown): boolean {
+  return error instanceof EtcdError && error.reason === 'lease-not-found'
+}
+
+export function mayBeDone(error: unknown): boolean {
+  return !(error instanceof EtcdError) || error.mayBeDone
+}

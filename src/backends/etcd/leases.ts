@@ -1,0 +1,223 @@
+/**
+ * The leases of this process: one for all claims with the same TTL, in whole seconds. A lease lasts a second or two longer than the
+ * TTL: so a claim can be made on one that was renewed a moment ago, with no request for the lease.
+ *
+ *   granting → alive → over (it has expired or was revoked, or nobody has used it for as long as it lasts)
+ *
+ * Each has a mailbox: a key that ends with it. One watch on that tells at once when the lease is over, whatever was the reason, and
+ * what others have to say to this process.
+ */
+import type { Clock, Timer } from '../../core/clock.js'
+import type { EtcdClient } from './client/client.js'
+import type { WatchEvent } from './client/messages.js'
+import type { Watch } from './client/watch.js'
+import { fromBytes, toBytes, type Keys } from './keys.js'
+import type { Txns } from './txns.js'
+
+export interface LeaseListener {
+  isUsed(lease: Lease): boolean
+  /** What its mailbox got. */
+  told(message: string): void
+  /** Something may have been put into it that was missed. */
+  mayHaveMissed(lease: Lease): void
+  over(lease: Lease): void
+  /** The keys that the lease has, and when they were asked for. */
+  attached(lease: Lease, keys: ReadonlySet<string>, askedAt: number): void
+}
+
+const SLACK_S = 1
+const BEATS_PER_TTL = 3
+/** A stream that is silent for this part of a TTL is tried elsewhere. */
+const SILENT_PART = 4
+
+export class Lease {
+  readonly id: bigint
+  readonly lastsMs: number
+  /** A moment not after the server began to count: before the last request that it answered was sent. */
+  renewedAt: number
+  usedAt: number
+  isOver = false
+  readonly #slackMs: number
+  beat: Timer | undefined
+  watch: Watch | undefined
+  /** The next renewal, until it is sent; and the last that is on its way. */
+  nextRenewal: Promise<void> | undefined
+  underWay: { readonly sentAt: number; readonly answered: Promise<void> } | undefined
+
+  constructor(id: bigint, lastsMs: number, ttlMs: number, grantedAt: number) {
+    this.id = id
+    this.lastsMs = lastsMs
+    this.#slackMs = lastsMs - ttlMs
+    this.renewedAt = grantedAt
+    this.usedAt = grantedAt
+  }
+
+  /** Whether a claim of its TTL that is made now ends no later than the lease, if that was renewed then. */
+  covers(now: number, renewedAt = this.renewedAt): boolean {
+    return now - renewedAt <= this.#slackMs
+  }
+
+  /** It does, but soon will not. */
+  isLow(now: number): boolean {
+    return now - this.renewedAt > this.#slackMs / 2
+  }
+}
+
+export class Leases {
+  readonly #client: EtcdClient
+  readonly #txns: Txns
+  readonly #keys: Keys
+  readonly #clock: Clock
+  readonly #listener: LeaseListener
+  /** By what they last at least. */
+  readonly #byTtl = new Map<number, Lease | Promise<Lease>>()
+  readonly #all = new Set<Lease>()
+  #minTtlMs = 2_000
+  #isClosed = false
+
+  constructor(client: EtcdClient, txns: Txns, keys: Keys, clock: Clock, listener: LeaseListener) {
+    this.#client = client
+    this.#txns = txns
+    this.#keys = keys
+    this.#clock = clock
+    this.#listener = listener
+  }
+
+  /** The server grants none for less. */
+  get minTtlMs(): number {
+    return this.#minTtlMs
+  }
+
+  /** Asks the server what the least is. */
+  async learnMinTtl(): Promise<void> {
+    const { id, ttlS } = await this.#client.leaseGrant(1)
+    this.#minTtlMs = ttlS * 1_000
+    this.#client.leaseRevoke(id).catch(() => {})
+  }
+
+  /** One that is there, with no need to wait; or one that is being granted. */
+  for(ttlMs: number): Lease | Promise<Lease> {
+    const ttlS = Math.ceil(ttlMs / 1_000)
+    const known = this.#byTtl.get(ttlS)
+    const now = this.#clock.now()
+    if (known instanceof Lease && !known.isOver && now < known.renewedAt + known.lastsMs) {
+      known.usedAt = now
+      return known
+    }
+    if (known instanceof Promise) return known
+    const granted = this.another(ttlMs)
+    this.#byTtl.set(ttlS, granted)
+    granted.then(
+      (lease) => this.#byTtl.set(ttlS, lease),
+      () => this.#byTtl.delete(ttlS),
+    )
+    return granted
+  }
+
+  /** One that nothing else is on. */
+  async another(ttlMs: number): Promise<Lease> {
+    const ttlS = Math.ceil(ttlMs / 1_000)
+    const askedAt = this.#clock.now()
+    const { id, ttlS: lastsS } = await this.#client.leaseGrant(ttlS + SLACK_S)
+    const lease = new Lease(id, lastsS * 1_000, ttlS * 1_000, askedAt)
+    this.#all.add(lease)
+    this.#openMailbox(lease)
+    this.#beatLater(lease)
+    return lease
+  }
+
+  /** Undefined if the lease lasts long enough for a claim that is made at this moment, else resolves as soon as it does. */
+  cover(lease: Lease, moment: number): Promise<void> | undefined {
+    const { underWay } = lease
+    if (!lease.covers(moment)) return underWay && lease.covers(moment, underWay.sentAt) ? underWay.answered : this.renew(lease)
+    if (lease.isLow(moment) && !underWay) this.renew(lease).catch(() => {})
+    return undefined
+  }
+
+  /** Resolves when the lease was renewed by a request that was sent after the call. Rejects if that is not known. */
+  renew(lease: Lease): Promise<void> {
+    lease.nextRenewal ??= Promise.resolve().then(() => {
+      lease.nextRenewal = undefined
+      const sentAt = this.#clock.now()
+      const underWay = { sentAt, answered: this.#renewNow(lease, sentAt) }
+      lease.underWay = underWay
+      const over = () => {
+        if (lease.underWay === underWay) lease.underWay = undefined
+      }
+      underWay.answered.then(over, over)
+      return underWay.answered
+    })
+    return lease.nextRenewal
+  }
+
+  async #renewNow(lease: Lease, sentAt: number): Promise<void> {
+    const [ttlS, { ttlS: leftS, keys }] = await Promise.all([
+      this.#client.keepAlive(lease.id, lease.lastsMs / SILENT_PART),
+      this.#client.leaseTimeToLive(lease.id, true),
+    ])
+    if (ttlS <= 0 || leftS < 0) return this.over(lease)
+    lease.renewedAt = Math.max(lease.renewedAt, sentAt)
+    this.#listener.attached(lease, new Set(keys.map((key) => fromBytes(Buffer.from(key)))), sentAt)
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    const unused = [...this.#all].filter((lease) => !this.#listener.isUsed(lease))
+    for (const lease of this.#all) this.#stop(lease)
+    await Promise.allSettled(unused.map(({ id }) => this.#client.leaseRevoke(id)))
+  }
+
+  #beatLater(lease: Lease): void {
+    lease.beat?.cancel()
+    if (lease.isOver || this.#isClosed) return
+    lease.beat = this.#clock.timer(lease.lastsMs / BEATS_PER_TTL, () => void this.#beat(lease), 'background')
+  }
+
+  async #beat(lease: Lease): Promise<void> {
+    const now = this.#clock.now()
+    if (!this.#listener.isUsed(lease) && now - lease.usedAt > lease.lastsMs) return this.over(lease)
+    // Whoever needs it asks again; and if nobody could renew it, it ends by itself.
+    await this.renew(lease).catch(() => {})
+    if (this.#clock.now() - lease.renewedAt > lease.lastsMs) this.over(lease)
+    this.#beatLater(lease)
+  }
+
+  #openMailbox(lease: Lease): void {
+    const key = toBytes(this.#keys.mailbox(lease.id))
+    let wasThere = false
+    lease.watch = this.#client.watch({ key }, {
+      onCreated: () => {
+        if (wasThere) this.#listener.mayHaveMissed(lease)
+        wasThere = true
+      },
+      onEvents: (events) => this.#arrived(lease, events),
+      onLost: () => {},
+    })
+    const put = { kind: 'put', key, lease: lease.id } as const
+    this.#txns.run({ kind: 'other', success: [put], isLikely: true, lease: lease.id }).catch(() => {})
+  }
+
+  #arrived(lease: Lease, events: readonly WatchEvent[]): void {
+    for (const { type, value } of events) {
+      // It went with its lease; or somebody has deleted it, and perhaps more.
+      if (type === 'delete') this.over(lease)
+      else if (value.length > 0) this.#listener.told(value.toString())
+    }
+  }
+
+  /** What may still be there of it goes, too: all that was on it is lost. */
+  over(lease: Lease): void {
+    if (lease.isOver) return
+    this.#stop(lease)
+    this.#client.leaseRevoke(lease.id).catch(() => {})
+    this.#listener.over(lease)
+  }
+
+  #stop(lease: Lease): void {
+    lease.isOver = true
+    lease.beat?.cancel()
+    lease.watch?.close()
+    this.#all.delete(lease)
+    for (const [ttlS, known] of this.#byTtl) if (known === lease) this.#byTtl.delete(ttlS)
+  }
+}

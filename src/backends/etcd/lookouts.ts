@@ -1,0 +1,165 @@
+/**
+ * Who waits in this process, and for what: one watch for each resource, on all of its claims, however many wait here. It is kept for a
+ * moment after the last of them, since a resource that was wanted by several is likely to be so again.
+ *
+ *   opening → the watch is being made; then the line is read once
+ *   looking → the line is known, and each event brings it up to date
+ *   (the stream is lost) → opening
+ *
+ * A watch that begins now, and a read after it is there: one that begins at a revision of the past is served every 100 ms only.
+ */
+import type { Clock, Timer } from '../../core/clock.js'
+import type { EtcdClient } from './client/client.js'
+import type { WatchEvent } from './client/messages.js'
+import type { Watch } from './client/watch.js'
+import { endOf, fromBytes, toBytes } from './keys.js'
+import { Line, standingOf, type Standing } from './line.js'
+import type { OwnClaim } from './own-claims.js'
+
+export interface LookoutListener {
+  granted(own: OwnClaim, line: Line): void
+  /** Its key is not there any more. */
+  vanished(own: OwnClaim): void
+  /** Who waits has to ask: the line cannot be read. */
+  blind(own: OwnClaim): void
+}
+
+const KEPT_MS = 1_000
+
+export class Lookouts {
+  readonly #client: EtcdClient
+  readonly #clock: Clock
+  readonly #listener: LookoutListener
+  readonly #lookouts = new Map<string, Lookout>()
+
+  constructor(client: EtcdClient, clock: Clock, listener: LookoutListener) {
+    this.#client = client
+    this.#clock = clock
+    this.#listener = listener
+  }
+
+  join(own: OwnClaim): void {
+    const { directory } = own
+    let lookout = this.#lookouts.get(directory)
+    if (!lookout) {
+      lookout = new Lookout(directory, this.#client, this.#clock, this.#listener, () => this.#lookouts.delete(directory))
+      this.#lookouts.set(directory, lookout)
+    }
+    lookout.join(own)
+  }
+
+  leave(own: OwnClaim): void {
+    this.#lookouts.get(own.directory)?.leave(own)
+  }
+
+  close(): void {
+    for (const lookout of this.#lookouts.values()) lookout.close()
+  }
+}
+
+class Lookout {
+  readonly #directory: string
+  readonly #client: EtcdClient
+  readonly #clock: Clock
+  readonly #listener: LookoutListener
+  readonly #onEnd: () => void
+  readonly #waiting = new Map<string, OwnClaim>()
+  readonly #watch: Watch
+  /** Undefined while it is not known. */
+  #standings: Map<string, Standing> | undefined
+  /** What is known is of this revision, or later. */
+  #revision = 0n
+  /** Events that came before the line was read. */
+  #early: WatchEvent[] = []
+  #opened = 0
+  #end: Timer | undefined
+  #isClosed = false
+
+  constructor(directory: string, client: EtcdClient, clock: Clock, listener: LookoutListener, onEnd: () => void) {
+    this.#directory = directory
+    this.#client = client
+    this.#clock = clock
+    this.#listener = listener
+    this.#onEnd = onEnd
+    this.#watch = client.watch({ key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }, {
+      onCreated: () => void this.#read(),
+      onEvents: (events) => this.#happened(events),
+      onLost: () => this.#forget(),
+    })
+  }
+
+  join(own: OwnClaim): void {
+    this.#waiting.set(own.key, own)
+    this.#end?.cancel()
+    this.#end = undefined
+    // It may have become its turn while the answer was on its way.
+    if (this.#standings && own.createRevision <= this.#revision) this.#settle()
+  }
+
+  leave(own: OwnClaim): void {
+    this.#waiting.delete(own.key)
+    if (this.#waiting.size > 0 || this.#isClosed) return
+    this.#end?.cancel()
+    this.#end = this.#clock.timer(KEPT_MS, () => this.close(), 'background')
+  }
+
+  close(): void {
+    this.#isClosed = true
+    this.#end?.cancel()
+    this.#watch.close()
+    this.#onEnd()
+  }
+
+  #forget(): void {
+    this.#standings = undefined
+    this.#opened++
+  }
+
+  async #read(): Promise<void> {
+    this.#forget()
+    this.#early = []
+    const opened = this.#opened
+    const isStale = () => this.#isClosed || this.#opened !== opened
+    try {
+      const { kvs, revision } = await this.#client.range({ key: toBytes(this.#directory), rangeEnd: toBytes(endOf(this.#directory)) })
+      if (isStale()) return
+      this.#standings = new Map(kvs.map((kv) => [fromBytes(kv.key), standingOf(kv)]))
+      this.#revision = revision
+    } catch {
+      if (isStale()) return
+      // They hear what is wrong, and when it is over they are asked for the line again.
+      for (const own of [...this.#waiting.values()]) this.#listener.blind(own)
+      this.#clock.timer(KEPT_MS, () => void (isStale() || this.#read()), 'background')
+      return
+    }
+    this.#apply(this.#early)
+    this.#early = []
+    this.#settle()
+  }
+
+  #happened(events: readonly WatchEvent[]): void {
+    if (!this.#standings) return void this.#early.push(...events)
+    this.#apply(events)
+    this.#settle()
+  }
+
+  #apply(events: readonly WatchEvent[]): void {
+    const known = this.#revision
+    for (const event of events) {
+      if (event.modRevision <= known) continue
+      const key = fromBytes(event.key)
+      if (event.type === 'delete') this.#standings!.delete(key)
+      else this.#standings!.set(key, standingOf(event))
+      this.#revision = event.modRevision
+    }
+  }
+
+  #settle(): void {
+    if (this.#waiting.size === 0) return
+    const line = new Line(this.#standings!.values())
+    const granted = line.standings.slice(0, line.holders).flatMap(({ key }) => this.#waiting.get(key) ?? [])
+    const vanished = [...this.#waiting.values()].filter(({ key, createRevision }) => createRevision <= this.#revision && !this.#standings!.has(key))
+    for (const own of granted) this.#listener.granted(own, line)
+    for (const own of vanished) this.#listener.vanished(own)
+  }
+}

@@ -1,0 +1,77 @@
+/** The claims of this process, with what is known of each. */
+import type { Claim } from '../../core/backend.js'
+import type { ClaimValue } from './claim-value.js'
+import type { Lease } from './leases.js'
+
+/**
+ *   asked → waiting → held → revoked
+ *   asked → held
+ *   any of them → leaving (its key is being deleted) → gone
+ */
+export type OwnState = 'asked' | 'waiting' | 'held' | 'revoked' | 'leaving'
+
+export class OwnClaim {
+  readonly claim: Claim
+  readonly directory: string
+  readonly key: string
+  lease: Lease
+  value: ClaimValue
+  state: OwnState = 'asked'
+  createRevision = 0n
+  /** Since when its key is known to be there, on this lease. */
+  knownSince = Infinity
+  /** While it holds: when it ends, by our clock, unless it is renewed. */
+  until = Infinity
+  /** Whether a request about it has gone unanswered, so that more may have happened than is known. */
+  isUnsure = false
+
+  constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue) {
+    this.claim = claim
+    this.directory = directory
+    this.key = key
+    this.lease = lease
+    this.value = value
+  }
+
+  get isHeld(): boolean {
+    return this.state === 'held' || this.state === 'revoked'
+  }
+}
+
+export class OwnClaims {
+  readonly #byId = new Map<string, OwnClaim>()
+  readonly #byKey = new Map<string, OwnClaim>()
+
+  add(own: OwnClaim): void {
+    this.#byId.set(own.claim.id, own)
+    this.#byKey.set(own.key, own)
+  }
+
+  /** Those that leave are no longer known by their id: it may be claimed anew. */
+  named({ id, resource }: Claim): OwnClaim | undefined {
+    const own = this.#byId.get(id)
+    return own?.claim.resource === resource ? own : undefined
+  }
+
+  at(key: string): OwnClaim | undefined {
+    return this.#byKey.get(key)
+  }
+
+  leaves(own: OwnClaim): void {
+    own.state = 'leaving'
+    if (this.#byId.get(own.claim.id) === own) this.#byId.delete(own.claim.id)
+  }
+
+  gone(own: OwnClaim): void {
+    this.leaves(own)
+    if (this.#byKey.get(own.key) === own) this.#byKey.delete(own.key)
+  }
+
+  on(lease: Lease): OwnClaim[] {
+    return [...this.#byKey.values()].filter((own) => own.lease === lease)
+  }
+
+  [Symbol.iterator](): Iterator<OwnClaim> {
+    return this.#byKey.values()
+  }
+}

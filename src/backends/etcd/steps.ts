@@ -1,0 +1,619 @@
+/** The steps in etcd: what is asked for about one claim is a part of a transaction that others share. */
+import {
+  ALL_SLOTS, type Claim, type ClaimState, type Failed, type ReleaseState, type Renewal, type RenewState, type ResourceState, type RevokeState,
+  type Scope,
+} from '../../core/backend.js'
+import { BackendError, ConfigurationError } from '../../core/errors.js'
+import { parseToken } from '../../core/token.js'
+import { writeValue, type ClaimValue } from './claim-value.js'
+import type { EtcdClient } from './client/client.js'
+import type { Compare, DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
+import { etcdError, isLeaseGone, mayBeDone } from './errors.js'
+import { endOf, fromBytes, toBytes, Keys } from './keys.js'
+import { Leases, type Lease, type LeaseListener } from './leases.js'
+import { describe, Line, standingOf, type Standing } from './line.js'
+import { Lookouts, type LookoutListener } from './lookouts.js'
+import { OwnClaim, OwnClaims } from './own-claims.js'
+import { Txns, type Outcome } from './txns.js'
+
+const PAGE = 500
+/** A claim whose key could not be deleted is tried again. */
+const SWEEP_AGAIN_MS = 500
+/** Between a read and what is written on the strength of it, somebody may have come. */
+const TRIES = 5
+/** Whoever closes waits no longer for the server to know. */
+const LEAVE_MS = 1_000
+
+/** What is put into a mailbox: about which of its claims. */
+type Message = readonly [kind: 'contended' | 'revoked' | 'lost', key: string]
+
+export class Steps implements LeaseListener, LookoutListener {
+  readonly #client: EtcdClient
+  readonly #scope: Scope
+  readonly #keys: Keys
+  readonly #txns: Txns
+  readonly leases: Leases
+  readonly #lookouts: Lookouts
+  readonly #claims = new OwnClaims()
+  #number = 0
+  #sweepAt = Infinity
+  #cancelSweep: (() => void) | undefined
+  #isClosed = false
+
+  constructor(client: EtcdClient, scope: Scope) {
+    this.#client = client
+    this.#scope = scope
+    this.#keys = new Keys(scope.prefix)
+    this.#txns = new Txns(client)
+    this.leases = new Leases(client, this.#txns, this.#keys, scope.clock, this)
+    this.#lookouts = new Lookouts(client, scope.clock, this)
+  }
+
+  // Claiming
+
+  async claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+    if (!canHold(claim)) return failed(neverHolds(claim))
+    try {
+      const own = this.#claims.named(claim)
+      if (own) return await this.#askAgain(own, ifBusy)
+      // Where there are several slots, only who is in line knows whether there is one left.
+      if (ifBusy === 'leave' && claim.limit > 1) return await this.#tryToJoin(claim)
+      return await this.#ask(claim, ifBusy)
+    } catch (error) {
+      return { status: 'failed', error: etcdError(error) }
+    }
+  }
+
+  async #ask(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+    for (let tries = 1; ; tries++) {
+      const sentAt = this.#now
+      const lease = this.leases.for(claim.ttlMs)
+      const own = this.#newOwn(claim, lease instanceof Promise ? await lease : lease)
+      const outcome = this.#txns.run({ ...(ifBusy === 'queue' ? joining(own) : taking(own)), kind: 'claim', directory: own.directory, lease: own.lease.id })
+      try {
+        const [answer] = await Promise.all([outcome, this.leases.cover(own.lease, sentAt)])
+        return await this.#asked(own, sentAt, ifBusy, answer)
+      } catch (error) {
+        if (isLeaseGone(error)) this.leases.over(own.lease)
+        if (own.lease.isOver && tries < TRIES) continue
+        this.#failedToAsk(own, error)
+        throw error
+      }
+    }
+  }
+
+  #failedToAsk(own: OwnClaim, error: unknown): void {
+    if (mayBeDone(error)) own.isUnsure = true
+    else this.#claims.gone(own)
+  }
+
+  /** Asked before: whatever came of it. If its key is not there, it is a new claim. */
+  async #askAgain(own: OwnClaim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+    const sentAt = this.#now
+    const { claim, lease, isUnsure } = own
+    if (own.state === 'leaving') {
+      this.#claims.leaves(own)
+      return this.#ask(claim, ifBusy)
+    }
+    const step = isUnsure && ifBusy === 'queue' ? joiningOnce(own) : looking(own)
+    const [outcome] = await Promise.all([
+      this.#txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
+      this.leases.cover(lease, sentAt),
+    ])
+    const line = lineOf(outcome.responses.at(-1))
+    if (!this.#isMine(own, line.find(own.key)) || lease.isOver) {
+      this.#forget(own)
+      return this.#ask(claim, ifBusy)
+    }
+    const state = await this.#asked(own, sentAt, ifBusy, outcome)
+    if (state.status === 'held' && own.value.ttl !== claim.ttlMs) await this.#move(own, claim.ttlMs, sentAt)
+    return state
+  }
+
+  /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
+  async #tryToJoin(claim: Claim): Promise<ClaimState> {
+    const directory = this.#keys.directory(claim.resource)
+    const line = await this.#read(directory)
+    const limit = line.limitBeside('')
+    if (limit !== undefined && limit !== claim.limit) return failed(anotherLimit(claim, limit))
+    const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
+    if (taken + claim.take > claim.limit) return { status: 'refused', ...line.blocker() }
+    const state = await this.#ask(claim, 'queue')
+    if (state.status !== 'queued') return state
+    const own = this.#claims.named(claim)
+    return own ? this.#askAgain(own, 'leave') : state
+  }
+
+  async #asked(own: OwnClaim, sentAt: number, ifBusy: 'queue' | 'leave', outcome: Outcome): Promise<ClaimState> {
+    const { claim, key } = own
+    own.isUnsure = false
+    const last = outcome.responses.at(-1)
+    if (last?.kind !== 'range') {
+      // It was alone.
+      own.createRevision = outcome.revision
+      own.knownSince = this.#now
+      return this.#held(own, sentAt, 0)
+    }
+    const line = lineOf(last)
+    const standing = line.find(key)
+    const limit = line.limitBeside(key)
+    const isOther = limit !== undefined && limit !== claim.limit
+    if (!standing) {
+      this.#forget(own)
+      return isOther ? failed(anotherLimit(claim, limit)) : { status: 'refused', ...line.blocker() }
+    }
+    own.createRevision = standing.createRevision
+    own.knownSince = this.#now
+    if (isOther) {
+      await this.#delete(own)
+      return failed(anotherLimit(claim, limit))
+    }
+    if (line.holds(standing)) {
+      if (standing.value?.revoked) own.state = 'revoked'
+      if (own.state === 'revoked') return { status: 'revoked', epoch: own.createRevision }
+      return this.#held(own, sentAt, line.waiting)
+    }
+    if (ifBusy === 'leave') {
+      await this.#delete(own)
+      return { status: 'refused', ...new Line(line.standings.filter((other) => other !== standing)).blocker() }
+    }
+    const blocker = line.blocker(key)
+    if (own.state === 'asked') own.state = 'waiting'
+    this.#lookouts.join(own)
+    if (blocker.ahead === 0) this.#tellHolders(line, 'contended')
+    return { status: 'queued', place: String(own.createRevision), ...blocker }
+  }
+
+  #held(own: OwnClaim, sentAt: number, waiting: number): ClaimState {
+    if (own.lease.isOver) throw new BackendError('The lease ended meanwhile.', { transient: true })
+    this.#holds(own, sentAt)
+    return { status: 'held', epoch: own.createRevision, waiting }
+  }
+
+  #holds(own: OwnClaim, since: number): void {
+    this.#lookouts.leave(own)
+    own.until = own.state === 'held' ? Math.max(own.until, since + own.value.ttl) : since + own.value.ttl
+    own.state = 'held'
+    this.#sweepBy(own.until)
+  }
+
+  #newOwn(claim: Claim, lease: Lease): OwnClaim {
+    const { id, resource, take, limit, ttlMs, type, metadata } = claim
+    const directory = this.#keys.directory(resource)
+    const value: ClaimValue = {
+      v: 1, id, owner: this.#scope.owner, ttl: ttlMs, at: Date.now(), take, limit,
+      ...(type !== undefined && { type }), ...(metadata !== undefined && { metadata }),
+    }
+    const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.id, ++this.#number), lease, value)
+    this.#claims.add(own)
+    return own
+  }
+
+  // Renewing
+
+  async renew(renewal: Renewal): Promise<RenewState> {
+    // It may say another thing by the time of the answer.
+    const { claim, ttlMs, exact, from, counting } = renewal
+    try {
+      if (from !== undefined) return await this.#takeOver(claim, ttlMs, from)
+      const own = this.#claims.named(claim)
+      const sentAt = this.#now
+      if (!own?.isHeld || own.until <= sentAt) return { status: 'lost' }
+      if (own.state === 'revoked') return { status: 'revoked' }
+      const needsAnother = exact ? ttlMs !== own.value.ttl : ttlMs > own.value.ttl
+      const renewed = needsAnother ? this.#move(own, ttlMs, sentAt) : this.#prolong(own, ttlMs, sentAt)
+      const [, line] = await Promise.all([renewed, counting ? this.#look(own) : undefined])
+      if (line) this.#seen(own, line)
+      return this.#renewed(own, line?.waiting)
+    } catch (error) {
+      return { status: 'failed', error: etcdError(error) }
+    }
+  }
+
+  #renewed(own: OwnClaim, waiting: number | undefined): RenewState {
+    if (this.#claims.at(own.key) !== own || !own.isHeld) return { status: 'lost' }
+    return own.state === 'revoked' ? { status: 'revoked' } : { status: 'held', waiting }
+  }
+
+  async #prolong(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+    await this.leases.renew(own.lease)
+    if (own.isHeld) own.until = Math.max(own.until, sentAt + ttlMs)
+  }
+
+  /** To a lease of another length: with the same place, since the key stays. */
+  async #move(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+    const lease = await this.leases.for(ttlMs)
+    const value: ClaimValue = { ...own.value, ttl: ttlMs }
+    const [{ succeeded }] = await Promise.all([
+      this.#txns.run({
+        kind: 'other', compare: [isOn(own)], success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }],
+        isLikely: false, lease: lease.id,
+      }),
+      this.leases.cover(lease, sentAt),
+    ])
+    if (!succeeded) return this.#forget(own)
+    own.lease = lease
+    own.knownSince = this.#now
+    own.value = value
+    own.until = sentAt + ttlMs
+    this.#sweepBy(own.until)
+  }
+
+  async #look(own: OwnClaim): Promise<Line> {
+    const { responses } = await this.#txns.run({ ...looking(own), kind: 'other' })
+    return lineOf(responses[0])
+  }
+
+  /** Another's claim becomes ours, under the same epoch. It changes its lease: so nothing that is late of its owner's touches it. */
+  async #takeOver(claim: Claim, ttlMs: number, from: string): Promise<RenewState> {
+    const given = parseToken(from)
+    const directory = this.#keys.directory(claim.resource)
+    for (let tries = 1; tries <= TRIES; tries++) {
+      const sentAt = this.#now
+      const line = await this.#read(directory)
+      const standing = line.standings.find((one) => isGiven(one, claim, this.#scope.owner) || (given && isGiven(one, { id: given.claimId }, given.owner, given.epoch)))
+      if (!standing || !line.holds(standing)) return { status: 'lost' }
+      if (standing.value!.revoked) return { status: 'revoked' }
+      const known = this.#claims.named(claim)
+      if (known?.key === standing.key) return this.renew({ claim, ttlMs, exact: false })
+      const shared = await this.leases.for(ttlMs)
+      const lease = shared.id === standing.lease ? await this.leases.another(ttlMs) : shared
+      const value: ClaimValue = { ...standing.value!, id: claim.id, owner: this.#scope.owner, ttl: ttlMs }
+      const own = new OwnClaim(claim, directory, standing.key, lease, value)
+      own.createRevision = standing.createRevision
+      const before = this.#claims.at(standing.key)
+      this.#claims.add(own)
+      const [{ succeeded }] = await Promise.all([
+        this.#txns.run({
+          kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
+          success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }], isLikely: false, lease: lease.id,
+        }),
+        this.leases.cover(lease, sentAt),
+      ])
+      if (succeeded) {
+        own.knownSince = this.#now
+        if (before) this.#claims.leaves(before)
+        this.#holds(own, sentAt)
+        return { status: 'held', waiting: line.waiting }
+      }
+      this.#claims.gone(own)
+      if (before) this.#claims.add(before)
+    }
+    return { status: 'lost' }
+  }
+
+  // Releasing
+
+  async release(claim: Claim): Promise<ReleaseState> {
+    const own = this.#claims.named(claim)
+    try {
+      return { status: own ? await this.#delete(own) : await this.#deleteForeign(claim) }
+    } catch (error) {
+      return { status: 'failed', error: etcdError(error) }
+    }
+  }
+
+  async #delete(own: OwnClaim): Promise<'released' | 'not-held' | 'unknown'> {
+    const { isUnsure, isHeld, key, directory } = own
+    this.#lookouts.leave(own)
+    own.state = 'leaving'
+    const remove: RequestOp = { kind: 'delete', key: toBytes(key) }
+    // One that waits may have come to hold it without our knowing.
+    const success: RequestOp[] = isHeld ? [remove] : [rangeOf(directory), remove]
+    let outcome: Outcome
+    try {
+      outcome = await this.#txns.run({ kind: 'release', compare: [isOn(own)], success, isLikely: !isUnsure })
+    } catch (error) {
+      own.isUnsure ||= mayBeDone(error)
+      own.until = this.#now
+      this.#sweepBy(this.#now + SWEEP_AGAIN_MS)
+      throw error
+    }
+    this.#claims.gone(own)
+    const { succeeded, responses } = outcome
+    const deleted = succeeded ? (responses.at(-1) as DeleteResponse).deleted : 0
+    if (deleted === 0) return isUnsure ? 'unknown' : 'not-held'
+    if (isHeld) return 'released'
+    const line = lineOf(responses[0])
+    const standing = line.find(key)
+    return standing && line.holds(standing) ? 'released' : 'not-held'
+  }
+
+  /** A claim of another process, by whoever knows its id. */
+  async #deleteForeign({ id, resource }: Claim): Promise<'released' | 'not-held'> {
+    const line = await this.#read(this.#keys.directory(resource))
+    const standing = line.standings.find(({ value }) => value?.id === id)
+    if (!standing) return 'not-held'
+    const { responses } = await this.#deleteStandings([standing])
+    const deleted = responses.some((response) => response.kind === 'delete' && response.deleted > 0)
+    return deleted && line.holds(standing) ? 'released' : 'not-held'
+  }
+
+  #deleteStandings(standings: readonly Standing[]): Promise<Outcome> {
+    return this.#txns.run({
+      kind: 'release',
+      compare: standings.map(({ key, modRevision: value }) => ({ key: toBytes(key), target: 'mod', value })),
+      success: standings.map(({ key }) => ({ kind: 'delete', key: toBytes(key) })),
+      isLikely: true,
+    })
+  }
+
+  // Revoking and looking
+
+  async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
+    const directory = this.#keys.directory(resource)
+    for (let tries = 1; ; tries++) {
+      const line = await this.#read(directory)
+      const holders = line.standings.slice(0, line.holders)
+      if (holders.length === 0) return 'free'
+      const ours = holders.filter(({ value }) => value !== undefined)
+      if (when === 'told' && ours.length === 0) return 'outsider'
+      const { succeeded } = await (when === 'now' ? this.#deleteStandings(holders) : this.#markRevoked(ours))
+      if (!succeeded && tries < TRIES) continue
+      this.#tellHolders(line, when === 'now' ? 'lost' : 'revoked')
+      return when === 'now' ? 'freed' : 'told'
+    }
+  }
+
+  #markRevoked(standings: readonly Standing[]): Promise<Outcome> {
+    return this.#txns.run({
+      kind: 'other',
+      compare: standings.map(({ key, modRevision: value }) => ({ key: toBytes(key), target: 'mod', value })),
+      success: standings.map(({ key, value }) => ({
+        kind: 'put', key: toBytes(key), value: writeValue({ ...value!, revoked: true }), ignoreLease: true,
+      })),
+      isLikely: true,
+    })
+  }
+
+  /** Into the mailboxes of those who hold: who has none, or none any more, is not told. */
+  #tellHolders(line: Line, kind: Message[0]): void {
+    for (const { key, lease, value } of line.standings.slice(0, line.holders)) {
+      if (!value) continue
+      const mailbox = toBytes(this.#keys.mailbox(lease))
+      const message: Message = [kind, key]
+      const put: RequestOp = { kind: 'put', key: mailbox, value: Buffer.from(JSON.stringify(message)), ignoreLease: true }
+      const isThere: Compare = { key: mailbox, target: 'create', result: 'greater', value: 0n }
+      this.#txns.run({ kind: 'other', compare: [isThere], success: [put], isLikely: false }).catch(() => {})
+    }
+  }
+
+  async *inspect(beginning: string): AsyncIterable<ResourceState> {
+    const { key: from, rangeEnd } = this.#keys.rangeOf(beginning)
+    let key: Buffer = from
+    let revision: bigint | undefined
+    let resource: string | undefined
+    let standings: Standing[] = []
+    for (let more = true; more; ) {
+      const page: RangeResponse = await this.#client.range({ key, rangeEnd, limit: PAGE, ...(revision !== undefined && { revision }) })
+      revision ??= page.revision
+      for (const kv of page.kvs) {
+        const its = this.#keys.resourceOf(fromBytes(kv.key))
+        if (its !== resource) {
+          if (resource !== undefined) yield stateOf(resource, standings)
+          resource = its
+          standings = []
+        }
+        standings.push(standingOf(kv))
+      }
+      more = page.more
+      if (more) key = Buffer.concat([page.kvs.at(-1)!.key, Buffer.alloc(1)])
+    }
+    if (resource !== undefined) yield stateOf(resource, standings)
+  }
+
+  async #read(directory: string): Promise<Line> {
+    return lineOf(await this.#client.range({ key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }))
+  }
+
+  // What leases and lookouts tell
+
+  isUsed(lease: Lease): boolean {
+    for (const own of this.#claims) if (own.lease === lease) return true
+    return false
+  }
+
+  granted(own: OwnClaim, line: Line): void {
+    // Whenever it came to hold, the server counts from there.
+    const since = own.lease.renewedAt
+    own.createRevision = line.find(own.key)!.createRevision
+    this.#holds(own, since)
+    const { resource, id: claimId } = own.claim
+    this.#scope.wake({ kind: 'granted', resource, claimId, epoch: own.createRevision, since, waiting: line.waiting })
+  }
+
+  vanished(own: OwnClaim): void {
+    this.#lost(own)
+  }
+
+  blind(own: OwnClaim): void {
+    this.#scope.wake({ kind: 'look', resource: own.claim.resource })
+  }
+
+  told(text: string): void {
+    const message = readMessage(text)
+    const own = message && this.#claims.at(message[1])
+    if (!own?.isHeld) return
+    const { resource, id: claimId } = own.claim
+    if (message![0] === 'lost') return this.#lost(own)
+    if (message![0] === 'revoked') own.state = 'revoked'
+    this.#scope.wake({ kind: message![0], resource, claimId })
+  }
+
+  mayHaveMissed(lease: Lease): void {
+    for (const own of this.#claims.on(lease)) {
+      if (own.state === 'held') this.#look(own).then((line) => this.#seen(own, line)).catch(() => {})
+    }
+  }
+
+  #seen(own: OwnClaim, line: Line): void {
+    if (own.state !== 'held') return
+    const standing = line.find(own.key)
+    if (!this.#isMine(own, standing)) return this.#lost(own)
+    if (standing!.value?.revoked) this.told(JSON.stringify(['revoked', own.key]))
+  }
+
+  over(lease: Lease): void {
+    for (const own of this.#claims.on(lease)) this.#lost(own)
+  }
+
+  /** Known, but not there: lost. There, but not known: a request that was carried out after all that was known to be over. */
+  attached(lease: Lease, keys: ReadonlySet<string>, askedAt: number): void {
+    for (const own of this.#claims.on(lease)) {
+      if (own.knownSince < askedAt && !keys.has(own.key)) this.#lost(own)
+    }
+    const mailbox = this.#keys.mailbox(lease.id)
+    for (const key of keys) {
+      if (key === mailbox || this.#claims.at(key)) continue
+      const success: RequestOp[] = [{ kind: 'delete', key: toBytes(key) }]
+      this.#txns.run({ kind: 'release', compare: [{ key: toBytes(key), target: 'lease', value: lease.id }], success, isLikely: true }).catch(() => {})
+    }
+  }
+
+  #lost(own: OwnClaim): void {
+    const { state, claim: { resource, id: claimId } } = own
+    this.#forget(own)
+    if (this.#isClosed) return
+    if (state === 'held' || state === 'revoked') this.#scope.wake({ kind: 'lost', resource, claimId })
+    else if (state === 'waiting') this.#scope.wake({ kind: 'look', resource })
+  }
+
+  #forget(own: OwnClaim): void {
+    this.#lookouts.leave(own)
+    this.#claims.gone(own)
+  }
+
+  #isMine(own: OwnClaim, standing: Standing | undefined): boolean {
+    return standing !== undefined && standing.lease === own.lease.id && standing.value?.id === own.claim.id
+  }
+
+  get #now(): number {
+    return this.#scope.clock.now()
+  }
+
+  // A claim that nobody renews ends at its TTL, though its lease goes on.
+
+  #sweepBy(moment: number): void {
+    if (moment >= this.#sweepAt || this.#isClosed) return
+    this.#cancelSweep?.()
+    this.#sweepAt = moment
+    const timer = this.#scope.clock.timer(moment - this.#now, () => this.#sweep(), 'background')
+    this.#cancelSweep = () => timer.cancel()
+  }
+
+  #sweep(): void {
+    this.#sweepAt = Infinity
+    const now = this.#now
+    let next = Infinity
+    for (const own of [...this.#claims]) {
+      if (own.until > now) next = Math.min(next, own.until)
+      else {
+        this.#claims.leaves(own)
+        this.#delete(own).catch(() => {})
+      }
+    }
+    if (next < Infinity) this.#sweepBy(next)
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    this.#cancelSweep?.()
+    const waiting = [...this.#claims].filter(({ isHeld }) => !isHeld)
+    this.#lookouts.close()
+    await inTime(Promise.allSettled(waiting.map((own) => this.#delete(own))))
+    await inTime(this.leases.close())
+  }
+}
+
+// What is asked of etcd
+
+function rangeOf(directory: string): RequestOp {
+  return { kind: 'range', key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }
+}
+
+function putOf({ key, value, lease }: OwnClaim): RequestOp {
+  return { kind: 'put', key: toBytes(key), value: writeValue(value), lease: lease.id }
+}
+
+function isOn({ key, lease }: OwnClaim): Compare {
+  return { key: toBytes(key), target: 'lease', value: lease.id }
+}
+
+type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }
+
+/** A key that nobody had before needs no condition. */
+function joining(own: OwnClaim): Asked {
+  return { success: [putOf(own), rangeOf(own.directory)], isLikely: true }
+}
+
+/** Perhaps it has joined already. */
+function joiningOnce(own: OwnClaim): Asked {
+  const isNew: Compare = { key: toBytes(own.key), target: 'create', value: 0n }
+  return { compare: [isNew], success: [putOf(own), rangeOf(own.directory)], failure: [rangeOf(own.directory)], isLikely: false }
+}
+
+/** Only if nobody is there; and if somebody is, nothing is written. */
+function taking(own: OwnClaim): Asked {
+  const { directory } = own
+  const isEmpty: Compare = { key: toBytes(directory), rangeEnd: toBytes(endOf(directory)), target: 'create', value: 0n }
+  return { compare: [isEmpty], success: [putOf(own)], failure: [rangeOf(directory)], isLikely: false }
+}
+
+function looking(own: OwnClaim): Asked {
+  return { success: [rangeOf(own.directory)], isLikely: true }
+}
+
+function lineOf(response: unknown): Line {
+  return new Line((response as RangeResponse).kvs.map(standingOf))
+}
+
+function isGiven({ value, createRevision }: Standing, { id }: { readonly id: string }, owner: string, epoch = createRevision): boolean {
+  return value?.id === id && value.owner === owner && createRevision === epoch
+}
+
+function stateOf(key: string, standings: readonly Standing[]): ResourceState {
+  const line = new Line(standings)
+  const takeOf = ({ value }: Standing) => value?.take ?? ALL_SLOTS
+  return {
+    key,
+    limit: line.standings[0]!.value?.limit ?? 1,
+    holders: line.standings.slice(0, line.holders).map((one) => ({ ...describe(one), take: takeOf(one) })),
+    waiters: line.standings.slice(line.holders).map((one) => ({ owner: describe(one).owner!, take: takeOf(one) })),
+  }
+}
+
+function readMessage(text: string): Message | undefined {
+  try {
+    const message = JSON.parse(text) as unknown
+    return Array.isArray(message) && ['contended', 'revoked', 'lost'].includes(message[0] as string) ? (message as unknown as Message) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function canHold({ take, limit }: Claim): boolean {
+  return isCount(take) && isCount(limit) && take <= limit
+}
+
+function isCount(value: number): boolean {
+  return Number.isSafeInteger(value) && value > 0 && value <= ALL_SLOTS
+}
+
+function neverHolds({ resource, take, limit }: Claim): string {
+  return `A claim on ${JSON.stringify(resource)} takes ${take} of ${limit} slots, so it can never hold.`
+}
+
+function anotherLimit({ resource, limit }: Claim, there: number): string {
+  return `${JSON.stringify(resource)} is in use with a limit of ${there}, so a claim with a limit of ${limit} cannot join. `
+    + 'Use one limit for it everywhere; it can change while nobody holds it or waits for it.'
+}
+
+function failed(message: string): Failed {
+  return { status: 'failed', error: new ConfigurationError(message) }
+}
+
+function inTime(work: Promise<unknown>): Promise<unknown> {
+  let timer: NodeJS.Timeout | undefined
+  const timeout = new Promise((resolve) => (timer = setTimeout(resolve, LEAVE_MS)))
+  return Promise.race([work.catch(() => {}), timeout]).finally(() => clearTimeout(timer))
+}
