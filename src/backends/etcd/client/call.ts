@@ -203,6 +203,7 @@ class Attempt {
   #deframer: Deframer | undefined
   #status: EtcdError | null | undefined
   #trouble: unknown
+  #isSettled = false
 
   constructor(call: Call, connection: Connection, token: string) {
     this.#call = call
@@ -233,6 +234,7 @@ class Attempt {
   }
 
   cancel(): void {
+    this.#isSettled = true
     this.#stream?.close(NGHTTP2_CANCEL)
   }
 
@@ -247,13 +249,16 @@ class Attempt {
   }
 
   #settle(): void {
+    if (this.#isSettled) return
+    this.#isSettled = true
     if (this.#status) this.#call.refused(this, this.#status)
     else if (this.#status === null && this.#answer) this.#call.answered(this, this.#answer)
+    else this.#isSettled = false
   }
 
   #closed(): void {
     this.#settle()
-    // Nothing happens here if it has been settled before.
+    if (this.#isSettled) return
     const mayBeDone = this.#stream?.rstCode !== NGHTTP2_REFUSED_STREAM
     const cause = this.connection.trouble ?? this.#trouble
     this.#call.refused(this, connectionError(this.connection.endpoint, cause, mayBeDone))

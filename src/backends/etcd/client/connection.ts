@@ -20,6 +20,8 @@ const PING_EVERY_MS = 6_000
 const PING_ANSWER_MS = 3_000
 const WINDOW_BYTES = 1 << 20
 const SESSION_MEMORY_MB = 256
+/** HTTP/2 has numbers for 2^30. */
+const MOST_REQUESTS = 10 ** 8
 
 const { NGHTTP2_CANCEL } = constants
 
@@ -31,7 +33,10 @@ export class Connection {
   #isOpen = false
   #trouble: Error | undefined
   #streams = 0
+  #requests = 0
   #pingTimer: NodeJS.Timeout | undefined
+  /** Until it is. */
+  #notReady: ((error: Error) => void) | undefined
 
   static open(endpoint: string, tls: TlsOptions, timeoutMs: number): { connection: Connection; ready: Promise<void> } {
     const connection = new Connection(endpoint, tls)
@@ -48,14 +53,13 @@ export class Connection {
     this.#session.unref()
     this.#session.on('error', (error) => (this.#trouble ??= error))
     this.#session.on('goaway', () => (this.#isOpen = false))
-    this.#session.on('close', () => {
-      this.#isOpen = false
-      clearTimeout(this.#pingTimer)
-    })
+    this.#session.on('close', () => this.destroy())
+    // If TLS is refused after the handshake, Node's session ends without an 'error' and without a 'close'.
+    this.#session.socket.on('error', (error) => this.destroy(error))
   }
 
   get isOpen(): boolean {
-    return this.#isOpen
+    return this.#isOpen && !this.#session.closed && !this.#session.destroyed
   }
 
   /** What ended it. */
@@ -66,6 +70,7 @@ export class Connection {
   request(headers: OutgoingHttpHeaders): ClientHttp2Stream {
     const stream = this.#session.request(headers, { endStream: false })
     this.#streams++
+    if (++this.#requests === MOST_REQUESTS) this.retire()
     stream.once('close', () => this.#streams--)
     this.#pingTimer ??= this.#pingLater()
     return stream
@@ -86,6 +91,7 @@ export class Connection {
     this.#trouble ??= why
     clearTimeout(this.#pingTimer)
     if (!this.#session.destroyed) this.#session.destroy(undefined, NGHTTP2_CANCEL)
+    this.#notReady?.(connectionError(this.endpoint, this.#trouble))
   }
 
   #ready(timeoutMs: number): Promise<void> {
@@ -94,15 +100,16 @@ export class Connection {
       const timer = setTimeout(() => this.destroy(silentError(this.endpoint, timeoutMs)), timeoutMs).unref()
       session.once('remoteSettings', () => {
         clearTimeout(timer)
+        this.#notReady = undefined
         session.setLocalWindowSize(WINDOW_BYTES)
         this.#isOpen = true
         this.heard()
         resolve()
       })
-      session.once('close', () => {
+      this.#notReady = (error) => {
         clearTimeout(timer)
-        reject(connectionError(this.endpoint, this.#trouble))
-      })
+        reject(error)
+      }
     })
   }
 
