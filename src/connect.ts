@@ -18,6 +18,8 @@ const postgres: Loader = async (url, timeoutMs) => (await import('./backends/sql
 
 const mysql: Loader = async (url, timeoutMs) => (await import('./backends/sql/mysql/from-url.js')).mysqlFromUrl(url, { connectTimeoutMs: timeoutMs })
 
+const etcd: Loader = async (url) => (await import('./backends/etcd/index.js')).etcdBackend(url)
+
 const LOADERS: Readonly<Record<string, Loader>> = {
   'memory:': async () => (await import('./backends/memory/index.js')).memoryBackend(),
   'sqlite:': async (url) => (await import('./backends/sql/sqlite/from-url.js')).sqliteFromUrl(url),
@@ -31,9 +33,9 @@ const LOADERS: Readonly<Record<string, Loader>> = {
   'postgresql:': postgres,
   'mysql:': mysql,
   'mariadb:': mysql,
+  'etcd:': etcd,
+  'etcds:': etcd,
 }
-
-const PLANNED = ['etcd:', 'etcds:']
 
 /**
  * Connects to a store: a URL, or a backend made from your own client. Without a target, the environment variable
@@ -81,7 +83,6 @@ async function load(target: string, connectTimeoutMs: number): Promise<BackendFa
   // The URL itself may contain a password, so messages name only its scheme.
   const scheme = /^[a-z][a-z0-9+.-]*:/i.exec(target)?.[0].toLowerCase() ?? ''
   const there = Object.keys(LOADERS).join(' ')
-  if (PLANNED.includes(scheme)) throw new ConfigurationError(`${scheme} is not there yet in this version. There are: ${there}`)
   if (/^[\w.-]+:\d+$/.test(target)) throw new ConfigurationError(`connect() takes a URL. Did you mean redis://${target}?`)
   const loader = LOADERS[scheme]
   if (loader) return loader(target, connectTimeoutMs)

@@ -70,19 +70,6 @@ describe('a URL', () => {
     expect(locks.owner).toMatch(/^me#/)
   })
 
-  const planned = [
-    'etcd://a:2379,b:2379', 'etcds://a',
-  ]
-  it.each(planned)(
-    '%s is planned, and says so',
-    async (url) => {
-      const error = await failure(connect(url))
-      expect(error).toBeInstanceOf(ConfigurationError)
-      expect(error.message).toContain('not there yet in this version')
-      expect(error.message).toContain('memory: sqlite: redis: rediss:')
-    },
-  )
-
   const unknown = [
     'http://localhost', 'mongodb://localhost', 'REDI:x', 'file:///etc/passwd', 'constructor:',
     '__proto__:', 'javascript:alert(1)',
@@ -116,7 +103,8 @@ describe('a URL', () => {
     'redis//:canary@localhost',
     'postgres://user:canary@[::1/shop',
     'mysql://user:canary@db',
-    'etcd://user:canary@a:2379',
+    'etcd://user:canary@a:b',
+    'etcd://user:canary@a?ca=x',
     'http://user:canary@localhost?password=canary',
     ':canary@localhost:6379',
     'mongodb://:canary@[::1',

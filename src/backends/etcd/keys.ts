@@ -36,7 +36,7 @@ export class Keys {
   resourceOf(key: string): string | undefined {
     const end = key.indexOf('/', this.#root.length)
     const escaped = key.slice(this.#root.length, end)
-    return end < 0 || escaped === '' || /%(?!2[5F])/.test(escaped) ? undefined : unescape(escaped)
+    return end < 0 || !isIn(key, end + 1) || escaped === '' || /%(?!2[5F])/.test(escaped) ? undefined : unescape(escaped)
   }
 
   /** Where the claims on resources that begin with some text are. */
@@ -49,6 +49,11 @@ export class Keys {
 /** The first key that is not in a directory any more. */
 export function endOf(directory: string): string {
   return directory.slice(0, -1) + AFTER_SLASH
+}
+
+/** Not further down: with one prefix that begins with another, what is in the directory of a key may have directories of its own. */
+export function isIn(key: string, directoryLength: number): boolean {
+  return !key.includes('/', directoryLength)
 }
 
 export function toBytes(key: string): Buffer {

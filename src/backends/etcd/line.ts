@@ -5,7 +5,7 @@
 import { ALL_SLOTS, type Blocker, type Holder } from '../../core/backend.js'
 import { readValue, type ClaimValue } from './claim-value.js'
 import type { KeyValue } from './client/messages.js'
-import { fromBytes } from './keys.js'
+import { fromBytes, isIn } from './keys.js'
 
 export interface Standing {
   readonly key: string
@@ -15,6 +15,11 @@ export interface Standing {
   readonly lease: bigint
   /** Undefined for an outsider. */
   readonly value: ClaimValue | undefined
+}
+
+/** What is in a directory, of all that begins with it. */
+export function standingsIn(directory: string, kvs: readonly KeyValue[]): Standing[] {
+  return kvs.map(standingOf).filter(({ key }) => isIn(key, directory.length))
 }
 
 export function standingOf({ key, value, createRevision, modRevision, lease }: KeyValue): Standing {

@@ -12,8 +12,8 @@ import type { Clock, Timer } from '../../core/clock.js'
 import type { EtcdClient } from './client/client.js'
 import type { WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
-import { endOf, fromBytes, toBytes } from './keys.js'
-import { Line, standingOf, type Standing } from './line.js'
+import { endOf, fromBytes, isIn, toBytes } from './keys.js'
+import { Line, standingOf, standingsIn, type Standing } from './line.js'
 import type { OwnClaim } from './own-claims.js'
 
 export interface LookoutListener {
@@ -123,7 +123,8 @@ class Lookout {
     try {
       const { kvs, revision } = await this.#client.range({ key: toBytes(this.#directory), rangeEnd: toBytes(endOf(this.#directory)) })
       if (isStale()) return
-      this.#standings = new Map(kvs.map((kv) => [fromBytes(kv.key), standingOf(kv)]))
+      const { standings } = new Line(standingsIn(this.#directory, kvs))
+      this.#standings = new Map(standings.map((standing) => [standing.key, standing]))
       this.#revision = revision
     } catch {
       if (isStale()) return
@@ -149,7 +150,7 @@ class Lookout {
       if (event.modRevision <= known) continue
       const key = fromBytes(event.key)
       if (event.type === 'delete') this.#standings!.delete(key)
-      else this.#standings!.set(key, standingOf(event))
+      else if (isIn(key, this.#directory.length)) this.#standings!.set(key, standingOf(event))
       this.#revision = event.modRevision
     }
   }

@@ -11,7 +11,7 @@ import type { Compare, DeleteResponse, RangeResponse, RequestOp } from './client
 import { etcdError, isLeaseGone, mayBeDone } from './errors.js'
 import { endOf, fromBytes, toBytes, Keys } from './keys.js'
 import { Leases, type Lease, type LeaseListener } from './leases.js'
-import { describe, Line, standingOf, type Standing } from './line.js'
+import { describe, Line, standingOf, standingsIn, type Standing } from './line.js'
 import { Lookouts, type LookoutListener } from './lookouts.js'
 import { OwnClaim, OwnClaims } from './own-claims.js'
 import { Txns, type Outcome } from './txns.js'
@@ -100,7 +100,7 @@ export class Steps implements LeaseListener, LookoutListener {
       this.#txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
       this.leases.cover(lease, sentAt),
     ])
-    const line = lineOf(outcome.responses.at(-1))
+    const line = lineOf(own.directory, outcome.responses.at(-1))
     if (!this.#isMine(own, line.find(own.key)) || lease.isOver) {
       this.#forget(own)
       return this.#ask(claim, ifBusy)
@@ -134,13 +134,15 @@ export class Steps implements LeaseListener, LookoutListener {
       own.knownSince = this.#now
       return this.#held(own, sentAt, 0)
     }
-    const line = lineOf(last)
+    const line = lineOf(own.directory, last)
     const standing = line.find(key)
     const limit = line.limitBeside(key)
     const isOther = limit !== undefined && limit !== claim.limit
     if (!standing) {
       this.#forget(own)
-      return isOther ? failed(anotherLimit(claim, limit)) : { status: 'refused', ...line.blocker() }
+      if (isOther) return failed(anotherLimit(claim, limit))
+      // What made it seem taken is further down, of another prefix.
+      return line.standings.length === 0 ? this.#tryToJoin(claim) : { status: 'refused', ...line.blocker() }
     }
     own.createRevision = standing.createRevision
     own.knownSince = this.#now
@@ -198,16 +200,26 @@ export class Steps implements LeaseListener, LookoutListener {
       if (from !== undefined) return await this.#takeOver(claim, ttlMs, from)
       const own = this.#claims.named(claim)
       const sentAt = this.#now
+      // It may hold without our knowing.
+      if (own?.state === 'waiting') this.#settle(own, await this.#look(own))
       if (!own?.isHeld || own.until <= sentAt) return { status: 'lost' }
-      if (own.state === 'revoked') return { status: 'revoked' }
+      if (own.state === 'revoked') {
+        this.#seen(own, await this.#look(own))
+        return this.#renewed(own, undefined)
+      }
       const needsAnother = exact ? ttlMs !== own.value.ttl : ttlMs > own.value.ttl
       const renewed = needsAnother ? this.#move(own, ttlMs, sentAt) : this.#prolong(own, ttlMs, sentAt)
-      const [, line] = await Promise.all([renewed, counting ? this.#look(own) : undefined])
+      const [line] = await Promise.all([counting ? this.#look(own) : undefined, renewed])
       if (line) this.#seen(own, line)
       return this.#renewed(own, line?.waiting)
     } catch (error) {
       return { status: 'failed', error: etcdError(error) }
     }
+  }
+
+  #settle(own: OwnClaim, line: Line): void {
+    const standing = line.find(own.key)
+    if (own.state === 'waiting' && standing && line.holds(standing)) this.granted(own, line)
   }
 
   #renewed(own: OwnClaim, waiting: number | undefined): RenewState {
@@ -241,7 +253,7 @@ export class Steps implements LeaseListener, LookoutListener {
 
   async #look(own: OwnClaim): Promise<Line> {
     const { responses } = await this.#txns.run({ ...looking(own), kind: 'other' })
-    return lineOf(responses[0])
+    return lineOf(own.directory, responses[0])
   }
 
   /** Another's claim becomes ours, under the same epoch. It changes its lease: so nothing that is late of its owner's touches it. */
@@ -314,7 +326,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const deleted = succeeded ? (responses.at(-1) as DeleteResponse).deleted : 0
     if (deleted === 0) return isUnsure ? 'unknown' : 'not-held'
     if (isHeld) return 'released'
-    const line = lineOf(responses[0])
+    const line = lineOf(own.directory, responses[0])
     const standing = line.find(key)
     return standing && line.holds(standing) ? 'released' : 'not-held'
   }
@@ -403,7 +415,7 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   async #read(directory: string): Promise<Line> {
-    return lineOf(await this.#client.range({ key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }))
+    return lineOf(directory, await this.#client.range({ key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }))
   }
 
   // What leases and lookouts tell
@@ -447,10 +459,10 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   #seen(own: OwnClaim, line: Line): void {
-    if (own.state !== 'held') return
+    if (!own.isHeld) return
     const standing = line.find(own.key)
     if (!this.#isMine(own, standing)) return this.#lost(own)
-    if (standing!.value?.revoked) this.told(JSON.stringify(['revoked', own.key]))
+    if (standing!.value?.revoked && own.state !== 'revoked') this.told(JSON.stringify(['revoked', own.key]))
   }
 
   over(lease: Lease): void {
@@ -484,7 +496,7 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   #isMine(own: OwnClaim, standing: Standing | undefined): boolean {
-    return standing !== undefined && standing.lease === own.lease.id && standing.value?.id === own.claim.id
+    return standing?.value?.id === own.claim.id
   }
 
   get #now(): number {
@@ -563,8 +575,8 @@ function looking(own: OwnClaim): Asked {
   return { success: [rangeOf(own.directory)], isLikely: true }
 }
 
-function lineOf(response: unknown): Line {
-  return new Line((response as RangeResponse).kvs.map(standingOf))
+function lineOf(directory: string, response: unknown): Line {
+  return new Line(standingsIn(directory, (response as RangeResponse).kvs))
 }
 
 function isGiven({ value, createRevision }: Standing, { id }: { readonly id: string }, owner: string, epoch = createRevision): boolean {
