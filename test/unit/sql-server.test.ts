@@ -237,3 +237,16 @@ describe('what PostgreSQL and its clients say', () => {
     expect(JSON.stringify(cause, Object.getOwnPropertyNames(cause))).not.toContain('secret')
   })
 })
+
+it('is closed soon, also if its connections cannot be ended', async () => {
+  const { database, backend } = open()
+  database.answers.claim = () => [['queued', '7', 0, 0, null, false]]
+  database.close = () => new Promise(() => {})
+  const { listen } = database
+  Object.assign(database, { listen: async (...args: Parameters<NonNullable<typeof listen>>) => ({ ...(await listen!(...args)), close: () => new Promise(() => {}) }) })
+  await backend.claim([claim], 'queue')
+  await settle()
+  const startedAt = performance.now()
+  await backend.close()
+  expect(performance.now() - startedAt).toBeLessThan(3_000)
+})
