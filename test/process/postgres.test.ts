@@ -180,6 +180,22 @@ describe('whoever waits', () => {
     expect(await server.query('SELECT FROM public.holdfast_news')).toEqual([])
   })
 
+  it('is served where statements are soon cancelled, also if a row is locked for longer', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 4, options: '-c statement_timeout=200' })
+    onTestFinished(() => pool.end())
+    const locks = on(pool)
+    await (await locks.lock('cancelled')).release()
+    const blocker = new pg.Client(server.url)
+    await blocker.connect()
+    onTestFinished(() => blocker.end())
+    await blocker.query('BEGIN')
+    await blocker.query("SELECT FROM holdfast_locks WHERE convert_from(key, 'UTF8') = 'cancelled' FOR UPDATE")
+    const waiting = locks.lock('cancelled')
+    await sleep(600)
+    await blocker.query('ROLLBACK')
+    expect(await waiting).toBeDefined()
+  })
+
   it.each(['repeatable read', 'serializable'])('is served where transactions are %s', async (isolation) => {
     const name = isolation.replace(' ', '_')
     await server.query(`CREATE DATABASE ${name}`)

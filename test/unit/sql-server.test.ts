@@ -215,6 +215,7 @@ describe('what PostgreSQL and its clients say', () => {
     [coded('40P01'), 'undone'],
     [coded('40001'), 'undone'],
     [coded('55P03'), 'undone'],
+    [coded('57014'), 'undone'],
     [coded('57P03'), 'undone'],
     [coded('ECONNREFUSED'), 'undone'],
     [new Error('timeout exceeded when trying to connect'), 'undone'],

@@ -5,6 +5,8 @@ import type { Failure } from '../server/database.js'
 const UNDONE = new Set([
   // Other transactions were in the way.
   '40001', '40P01', '55P03',
+  // It took longer than somebody allows for a statement, or was cancelled: before the commit, which cannot be.
+  '57014',
   // It cannot serve for a moment: starting or stopping, too many connections, a standby, a full disk.
   '57P03', '53300', '53400', '25006', '53100', '53200',
   // It was not reached.
