@@ -169,11 +169,13 @@ describe('tables and procedures', () => {
 
 describe('a connection', () => {
   const SETTINGS = `SELECT @@autocommit, @@tx_isolation, @@sql_mode, @@innodb_lock_wait_timeout, @@group_concat_max_len, @@time_zone, @@character_set_client,
-    @@in_transaction, @@foreign_key_checks, DATABASE()`
+    @@in_transaction, @@completion_type, @@foreign_key_checks, DATABASE()`
 
   it.each([
     ['as most are', ''],
     ['without autocommit', 'SET autocommit = 0, tx_isolation = "SERIALIZABLE"'],
+    ['that begins the next transaction with each commit', 'SET completion_type = 1'],
+    ['that ends with each commit', 'SET completion_type = 2'],
     ['with settings of its own', `SET sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES,ORACLE', time_zone = '-11:30', group_concat_max_len = 1024,
       innodb_lock_wait_timeout = 33, tx_isolation = 'READ-UNCOMMITTED', character_set_client = latin1, div_precision_increment = 0`],
   ])('%s is left as it was', async (_, setup) => {
