@@ -80,6 +80,8 @@ export class PostgresDatabase implements Database {
       throw this.#strangers < SURELY_A_POOLER ? new Error(message) : new CannotListen(message)
     }
     this.#strangers = 0
+    // Cut while that was asked, and nobody was there to be told.
+    if (ear.isOver) throw new Error('The connection that should listen was lost at once.')
     return ear
   }
 }
