@@ -234,6 +234,9 @@ describe('a connection', () => {
   it('that is no pool is refused, and a URL that is none', () => {
     expect(() => postgresBackend(new pg.Client() as never)).toThrow('A single connection will not do')
     expect(() => postgresBackend('postgres//secret')).toThrow(ConfigurationError)
+    class PostgresAdapter {}
+    const transaction = { executeQuery() {}, getExecutor: () => ({ adapter: new PostgresAdapter() }), connection() {}, isTransaction: true }
+    expect(() => postgresBackend(transaction as never)).toThrow('This is a transaction')
     expect(() => postgresBackend('postgres//secret')).not.toThrow('secret')
   })
 })
