@@ -134,12 +134,30 @@ describe('tables and procedures', () => {
     expect(await locks.lock('other')).toBeDefined()
     await until('the loss', async () => lock.signal.aborted)
     expect((await locks.lock('k')).fence).toBeGreaterThan(lock.fence)
-    // Half of it.
-    await server.query('DROP TABLE dropped.holdfast_claims')
-    await server.query('DROP PROCEDURE dropped.holdfast_1_tidy_page')
-    const waiting = locks.lock('k', { fairness: 'strict' })
-    expect(await locks.forceRelease('k', { now: true })).toBe(true)
-    expect(await waiting).toBeDefined()
+  })
+
+  it.each(['meta', 'locks', 'claims', 'clients', 'news'])('of which only %s is dropped are made again, and no fence comes twice', async (name) => {
+    const [locks, other] = [on(poolFor(), { database: `half_${name}` }), on(poolFor(), { database: `half_${name}` })]
+    for (let i = 0; i < 10; i++) await (await locks.lock('k')).release()
+    const lock = await locks.lock('k', { ttlMs: 2_000 })
+    const waiting = other.lock('k')
+    await until('it to wait', async () => (await server.query(`SELECT 1 FROM half_${name}.holdfast_claims WHERE NOT held`)).length > 0)
+    await server.query(`DROP TABLE half_${name}.holdfast_${name}`)
+    await Promise.all([locks, other].map((one) => one.tryLock('other')))
+    void lock.release()
+    expect((await waiting).fence).toBeGreaterThan(lock.fence)
+  })
+
+  it('that are emptied are as new ones: no fence comes twice', async () => {
+    const locks = on(poolFor(), { database: 'emptied' })
+    for (let i = 0; i < 10; i++) await (await locks.lock('k')).release()
+    const last = await locks.lock('k')
+    for (const name of ['meta', 'locks', 'claims', 'clients', 'news']) await server.query(`TRUNCATE emptied.holdfast_${name}`)
+    expect((await locks.lock('k')).fence).toBeGreaterThan(last.fence)
+    const several = await Promise.all(['x', 'y', 'z'].map((key) => locks.lock(key)))
+    expect(several.every(({ fence }) => fence > last.fence)).toBe(true)
+    await on(poolFor(), { database: 'emptied' }).ready()
+    await until('it to be tidied', async () => (await server.query('SELECT 1 FROM emptied.holdfast_meta WHERE tidied_at > 0')).length === 1)
   })
 
   it('idle ones are deleted, and fences go on from where they were', async () => {

@@ -127,6 +127,28 @@ describe('tables and functions', () => {
     expect((await locks.lock('k')).fence).toBeGreaterThan(lock.fence)
   })
 
+  it.each(['meta', 'locks', 'claims', 'clients', 'news'])('of which only %s is dropped are made again, and no fence comes twice', async (name) => {
+    const [locks, other] = [on(poolFor(server.url), { schema: `half_${name}` }), on(poolFor(server.url), { schema: `half_${name}` })]
+    for (let i = 0; i < 10; i++) await (await locks.lock('k')).release()
+    const lock = await locks.lock('k', { ttlMs: 2_000 })
+    const waiting = other.lock('k')
+    await until('it to wait', async () => (await server.query(`SELECT 1 FROM half_${name}.holdfast_claims WHERE NOT held`)).length > 0)
+    await server.query(`DROP TABLE half_${name}.holdfast_${name} CASCADE`)
+    await Promise.all([locks, other].map((one) => one.tryLock('other')))
+    void lock.release()
+    expect((await waiting).fence).toBeGreaterThan(lock.fence)
+  })
+
+  it('that are emptied are as new ones: no fence comes twice', async () => {
+    const locks = on(poolFor(server.url), { schema: 'emptied' })
+    for (let i = 0; i < 10; i++) await (await locks.lock('k')).release()
+    const last = await locks.lock('k')
+    await server.query(`TRUNCATE ${['meta', 'locks', 'claims', 'clients', 'news'].map((name) => `emptied.holdfast_${name}`).join(', ')}`)
+    expect((await locks.lock('k')).fence).toBeGreaterThan(last.fence)
+    await on(poolFor(server.url), { schema: 'emptied' }).ready()
+    await until('it to be tidied', async () => (await server.query('SELECT FROM emptied.holdfast_meta WHERE tidied_at > 0')).length === 1)
+  })
+
   it('with a name that is none are refused', () => {
     for (const names of [{ schema: 'a"b' }, { tables: '' }, { tables: 'x'.repeat(41) }, { schema: 1 as never }]) {
       expect(() => postgresBackend(new pg.Pool(), names)).toThrow(ConfigurationError)

@@ -26,11 +26,16 @@ export class PostgresDatabase implements Database {
   }
 
   async migrate(): Promise<void> {
-    const { name, calls, lastFunction, script } = this.#schema
+    const { name, calls, lastFunction } = this.#schema
     if (await this.#client.query(calls.isThere, [name, lastFunction]) !== '0') return
     if (!this.#mayMigrate) {
       throw new ConfigurationError(`There are no tables and functions of ours in the schema "${name}". Run what postgresMigration() prints first.`)
     }
+    await this.#make()
+  }
+
+  async #make(): Promise<void> {
+    const { name, script } = this.#schema
     try {
       await this.#client.script(script)
     } catch (error) {
@@ -49,8 +54,8 @@ export class PostgresDatabase implements Database {
       return await this.#client.query(text, values)
     } catch (error) {
       if (!isMissing(error) || !this.#mayMigrate) throw error
-      // Somebody has dropped them. What was held is lost, as the next renewals will find; others can go on.
-      await this.migrate()
+      // Somebody has dropped them, or some. What was held is lost, as the next renewals will find; others can go on.
+      await this.#make()
       return this.#client.query(text, values)
     }
   }

@@ -5,6 +5,10 @@
 -- @statement now
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1e3
 
+-- Of the one row of `meta`; if somebody has emptied the tables, as if they were new.
+-- @statement floor
+COALESCE(MAX(m.floor), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
+
 -- A step is one transaction, at READ COMMITTED: what it reads after it has waited for a row is what is there then. The connection is
 -- left as it was: an isolation level without SESSION is that of the next transaction only, and what is set is put back. If the
 -- connection is in the middle of somebody's transaction, the first statement fails, and nothing has happened. After ours there is none,

@@ -307,7 +307,7 @@ steps: BEGIN
   SELECT l.last INTO it_last FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
   IF it_last = 0 THEN
     -- The floor is read after the row was made: whoever deleted the one before has raised it.
-    SELECT m.floor + 1 INTO it_last FROM {meta} m WHERE m.one = 1;
+    SELECT {floor} + 1 INTO it_last FROM {meta} m;
     UPDATE {locks} l SET l.last = it_last, l.epoch = IF(is_plain, it_last, NULL) WHERE l.prefix = the_prefix AND l.`key` = the_key;
     IF is_plain THEN
       SET answers = CONCAT(',["held","', it_last, '",0,false]');
@@ -399,7 +399,7 @@ BEGIN
     FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits);
     IF lowest = 0 THEN
       -- Some rows are new. The floor is read after they were made: whoever deleted the ones before has raised it.
-      SELECT m.floor + 1 INTO lowest FROM {meta} m WHERE m.one = 1;
+      SELECT {floor} + 1 INTO lowest FROM {meta} m;
       INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
       SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
       ON DUPLICATE KEY UPDATE epoch = IF(last = 0 AND used > 0, lowest, epoch), last = IF(last = 0, lowest, last);
@@ -730,6 +730,8 @@ BEGIN
   DECLARE is_our_turn BOOLEAN DEFAULT FALSE;
   {undo};
   {begin};
+  -- It is there, unless somebody has emptied the tables.
+  INSERT INTO {meta} (one, version, floor, tidied_at) VALUES (1, 1, moment * 1000, 0) ON DUPLICATE KEY UPDATE one = 1;
   UPDATE {meta} m SET m.tidied_at = moment WHERE m.one = 1 AND m.tidied_at <= moment - idle_ms / 2;
   SET is_our_turn = ROW_COUNT() > 0;
   IF is_our_turn THEN

@@ -15,11 +15,12 @@ DECLARE
   lowest bigint;
 BEGIN
   IF current_setting('transaction_isolation') = 'read committed' THEN
-    SELECT floor INTO STRICT lowest FROM {meta};
+    SELECT floor INTO lowest FROM {meta};
   ELSE
-    SELECT floor INTO STRICT lowest FROM {meta} FOR SHARE;
+    SELECT floor INTO lowest FROM {meta} FOR SHARE;
   END IF;
-  RETURN lowest;
+  -- Somebody has emptied the tables: as if they were new.
+  RETURN coalesce(lowest, ({now}() * 1000)::bigint);
 END $$;
 
 -- Whether the commit has to be on the disk.
@@ -529,6 +530,8 @@ CREATE OR REPLACE FUNCTION {tidy}(idle_ms float8) RETURNS json LANGUAGE plpgsql 
 DECLARE
   moment float8 := {now}();
 BEGIN
+  -- It is there, unless somebody has emptied the tables.
+  INSERT INTO {meta} (one, version, floor, tidied_at) VALUES (1, 1, (moment * 1000)::bigint, 0) ON CONFLICT (one) DO NOTHING;
   UPDATE {meta} SET tidied_at = moment WHERE tidied_at <= moment - idle_ms / 2;
   IF NOT FOUND THEN RETURN json_build_array(moment, false); END IF;
   DELETE FROM {clients} WHERE alive_until <= moment - idle_ms;
