@@ -92,7 +92,7 @@ BEGIN
   DECLARE it_slots, it_used, it_epoch, drawn BIGINT;
   DECLARE it_waiting INT;
   DECLARE it_expires_at, alive_until, until DOUBLE;
-  DECLARE head_number, head_take BIGINT;
+  DECLARE head_number, head_take BIGINT DEFAULT -1;
   DECLARE head_id VARBINARY(64);
   DECLARE head_owner VARBINARY(255);
   DECLARE head_type, head_metadata VARBINARY(4096);
@@ -112,9 +112,11 @@ BEGIN
     END IF;
   END IF;
   waiters: WHILE it_waiting > 0 DO
+    -- From the last one on: those that were deleted are still passed by, so each would cost as much as all before it.
     SELECT c.number, c.id, c.owner, c.take, c.ttl_ms, c.type, c.metadata
     INTO head_number, head_id, head_owner, head_take, head_ttl, head_type, head_metadata
-    FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE ORDER BY c.number LIMIT 1;
+    FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE AND c.number > head_number
+    ORDER BY c.number LIMIT 1;
     SET alive_until = moment + {gone_ms};
     IF head_owner <> us THEN
       SELECT COALESCE(MAX(p.alive_until), 0) INTO alive_until FROM {clients} p WHERE p.owner = head_owner;

@@ -124,6 +124,7 @@ END $$;
 CREATE OR REPLACE FUNCTION {settle}(it {locks}, moment float8, asker text, us text) RETURNS {locks} LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   head {claims};
+  after bigint := -1;
   alive_until float8;
   until float8;
 BEGIN
@@ -139,7 +140,10 @@ BEGIN
     END IF;
   END IF;
   WHILE it.waiting > 0 LOOP
-    SELECT * INTO STRICT head FROM {claims} c WHERE c.prefix = it.prefix AND c.key = it.key AND NOT c.held ORDER BY c.number LIMIT 1;
+    -- From the last one on: those that were deleted are still passed by, so each would cost as much as all before it.
+    SELECT * INTO STRICT head FROM {claims} c
+    WHERE c.prefix = it.prefix AND c.key = it.key AND NOT c.held AND c.number > after ORDER BY c.number LIMIT 1;
+    after := head.number;
     IF head.owner = us THEN
       alive_until := moment + {gone_ms};
     ELSE
