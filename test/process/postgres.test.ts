@@ -169,6 +169,25 @@ describe('tables and functions', () => {
   })
 })
 
+it('whoever tidies and whoever makes a row do not wait for each other, where transactions keep their snapshot', async () => {
+  const locks = on(poolFor(server.url), { schema: 'circle' })
+  await (await locks.lock('b')).release()
+  const [maker, tidier] = [new pg.Client(server.url), new pg.Client(server.url)]
+  for (const client of [maker, tidier]) {
+    await client.connect()
+    onTestFinished(() => client.end())
+  }
+  const claim = (key: string) => maker.query("SELECT circle.holdfast_1_claim(convert_to('test', 'UTF8'), 'me', $1::json, false, false)",
+    [JSON.stringify([{ key: Buffer.from(key).toString('hex'), id: key, take: 1, slots: 1, ttl: 1_000 }])])
+  await maker.query('BEGIN ISOLATION LEVEL REPEATABLE READ')
+  await claim('a')
+  const tidied = tidier.query("SELECT circle.holdfast_1_tidy_page('tidier', 0, '', '', 200)")
+  await until('it to wait', async () => (await server.query("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%tidy_page%'")).length > 0)
+  await claim('b')
+  await maker.query('COMMIT')
+  await tidied
+})
+
 describe('whoever waits', () => {
   it('behind 10,000 that are dead is not kept by them', async () => {
     const locks = await manager()

@@ -554,6 +554,8 @@ DECLARE
   highest bigint := 0;
   looked integer := 0;
 BEGIN
+  -- First, since whoever makes a row where transactions keep their snapshot locks it, and then waits for others.
+  PERFORM FROM {meta} FOR UPDATE;
   FOR it IN
     SELECT * FROM {locks} l
     WHERE (l.prefix, l.key) > (after_prefix, after_key) AND l.updated_at <= moment - idle_ms
