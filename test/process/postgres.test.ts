@@ -1,5 +1,6 @@
 /** What is PostgreSQL's own: who may do what, what it costs, who is told, and what becomes of tables that are dropped. */
 import pg from 'pg'
+import postgres from 'postgres'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { postgresBackend, postgresGrants, postgresMigration, type PostgresOptions } from '../../src/backends/sql/postgres/index.js'
@@ -283,6 +284,29 @@ describe('a connection', () => {
     const error = await connect('postgres://127.0.0.1:1/none', { connectTimeoutMs: 3_000 }).catch((reason: unknown) => reason)
     expect(error).toBeInstanceOf(ConnectorError)
     expect((error as Error).message).toContain('ECONNREFUSED')
+  })
+
+  it('in the middle of a transaction is not touched', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    onTestFinished(() => pool.end())
+    const locks = on(pool)
+    await locks.ready()
+    const theirs = await pool.connect()
+    await theirs.query('BEGIN')
+    theirs.release()
+    await expect(locks.lock('left open')).rejects.toMatchObject({ code: 'BACKEND', transient: false, message: expect.stringContaining('transaction') })
+    await pool.query('ROLLBACK')
+    const lock = await locks.lock('left open')
+    expect(await (await manager()).tryLock('left open')).toBeNull()
+    expect(await lock.release()).toBe(true)
+  })
+
+  it('of postgres.js can have other names for columns', async () => {
+    const sql = postgres(server.url, { transform: postgres.pascal, onnotice: () => {} })
+    onTestFinished(() => sql.end())
+    const locks = createLocks(postgresBackend(sql), { prefix: 'test' })
+    onTestFinished(() => locks.close())
+    expect(await (await locks.lock('named')).release()).toBe(true)
   })
 
   it('that is no pool is refused, and a URL that is none', () => {
