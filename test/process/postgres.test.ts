@@ -1,5 +1,6 @@
 /** What is PostgreSQL's own: who may do what, what it costs, who is told, and what becomes of tables that are dropped. */
 import pg from 'pg'
+import postgres from 'postgres'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { postgresBackend, postgresGrants, postgresMigration, type PostgresOptions } from '../../src/backends/sql/postgres/index.js'
@@ -127,6 +128,28 @@ describe('tables and functions', () => {
     expect((await locks.lock('k')).fence).toBeGreaterThan(lock.fence)
   })
 
+  it.each(['meta', 'locks', 'claims', 'clients', 'news'])('of which only %s is dropped are made again, and no fence comes twice', async (name) => {
+    const [locks, other] = [on(poolFor(server.url), { schema: `half_${name}` }), on(poolFor(server.url), { schema: `half_${name}` })]
+    for (let i = 0; i < 10; i++) await (await locks.lock('k')).release()
+    const lock = await locks.lock('k', { ttlMs: 2_000 })
+    const waiting = other.lock('k')
+    await until('it to wait', async () => (await server.query(`SELECT 1 FROM half_${name}.holdfast_claims WHERE NOT held`)).length > 0)
+    await server.query(`DROP TABLE half_${name}.holdfast_${name} CASCADE`)
+    await Promise.all([locks, other].map((one) => one.tryLock('other')))
+    void lock.release()
+    expect((await waiting).fence).toBeGreaterThan(lock.fence)
+  })
+
+  it('that are emptied are as new ones: no fence comes twice', async () => {
+    const locks = on(poolFor(server.url), { schema: 'emptied' })
+    for (let i = 0; i < 10; i++) await (await locks.lock('k')).release()
+    const last = await locks.lock('k')
+    await server.query(`TRUNCATE ${['meta', 'locks', 'claims', 'clients', 'news'].map((name) => `emptied.holdfast_${name}`).join(', ')}`)
+    expect((await locks.lock('k')).fence).toBeGreaterThan(last.fence)
+    await on(poolFor(server.url), { schema: 'emptied' }).ready()
+    await until('it to be tidied', async () => (await server.query('SELECT FROM emptied.holdfast_meta WHERE tidied_at > 0')).length === 1)
+  })
+
   it('with a name that is none are refused', () => {
     for (const names of [{ schema: 'a"b' }, { tables: '' }, { tables: 'x'.repeat(41) }, { schema: 1 as never }]) {
       expect(() => postgresBackend(new pg.Pool(), names)).toThrow(ConfigurationError)
@@ -147,7 +170,39 @@ describe('tables and functions', () => {
   })
 })
 
+it('whoever tidies and whoever makes a row do not wait for each other, where transactions keep their snapshot', async () => {
+  const locks = on(poolFor(server.url), { schema: 'circle' })
+  await (await locks.lock('b')).release()
+  const [maker, tidier] = [new pg.Client(server.url), new pg.Client(server.url)]
+  for (const client of [maker, tidier]) {
+    await client.connect()
+    onTestFinished(() => client.end())
+  }
+  const claim = (key: string) => maker.query("SELECT circle.holdfast_1_claim(convert_to('test', 'UTF8'), 'me', $1::json, false, false)",
+    [JSON.stringify([{ key: Buffer.from(key).toString('hex'), id: key, take: 1, slots: 1, ttl: 1_000 }])])
+  await maker.query('BEGIN ISOLATION LEVEL REPEATABLE READ')
+  await claim('a')
+  const tidied = tidier.query("SELECT circle.holdfast_1_tidy_page('tidier', 0, '', '', 200)")
+  await until('it to wait', async () => (await server.query("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%tidy_page%'")).length > 0)
+  await claim('b')
+  await maker.query('COMMIT')
+  await tidied
+})
+
 describe('whoever waits', () => {
+  it('behind 10,000 that are dead is not kept by them', async () => {
+    const locks = await manager()
+    await (await locks.lock('dead')).release()
+    const row = "FROM holdfast_locks WHERE convert_from(key, 'UTF8') = 'dead'"
+    await server.query(`INSERT INTO holdfast_claims (prefix, key, held, number, id, owner, take, ttl_ms)
+      SELECT prefix, key, false, last + i, 'id' || i, 'dead' || i, 1, 1000 FROM generate_series(1, 10000) i, (SELECT * ${row}) l`)
+    await server.query("UPDATE holdfast_locks SET waiting = 10000, last = last + 10000 WHERE convert_from(key, 'UTF8') = 'dead'")
+    const askedAt = performance.now()
+    await (await locks.lock('dead')).release()
+    // With a time that grows by the square it was more than 5 s, after which the call fails.
+    expect(performance.now() - askedAt).toBeLessThan(3_000)
+  })
+
   it('is told over a connection of its own, and again after that was cut', async () => {
     const [a, b] = [await manager(), await manager()]
     const listeners = () => server.query("SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
@@ -178,6 +233,22 @@ describe('whoever waits', () => {
     // Less than a heartbeat: it was not found out by asking.
     expect(performance.now() - releasedAt).toBeLessThan(2_000)
     expect(await server.query('SELECT FROM public.holdfast_news')).toEqual([])
+  })
+
+  it('is served where statements are soon cancelled, also if a row is locked for longer', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 4, options: '-c statement_timeout=200' })
+    onTestFinished(() => pool.end())
+    const locks = on(pool)
+    await (await locks.lock('cancelled')).release()
+    const blocker = new pg.Client(server.url)
+    await blocker.connect()
+    onTestFinished(() => blocker.end())
+    await blocker.query('BEGIN')
+    await blocker.query("SELECT FROM holdfast_locks WHERE convert_from(key, 'UTF8') = 'cancelled' FOR UPDATE")
+    const waiting = locks.lock('cancelled')
+    await sleep(600)
+    await blocker.query('ROLLBACK')
+    expect(await waiting).toBeDefined()
   })
 
   it.each(['repeatable read', 'serializable'])('is served where transactions are %s', async (isolation) => {
@@ -215,9 +286,35 @@ describe('a connection', () => {
     expect((error as Error).message).toContain('ECONNREFUSED')
   })
 
+  it('in the middle of a transaction is not touched', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    onTestFinished(() => pool.end())
+    const locks = on(pool)
+    await locks.ready()
+    const theirs = await pool.connect()
+    await theirs.query('BEGIN')
+    theirs.release()
+    await expect(locks.lock('left open')).rejects.toMatchObject({ code: 'BACKEND', transient: false, message: expect.stringContaining('transaction') })
+    await pool.query('ROLLBACK')
+    const lock = await locks.lock('left open')
+    expect(await (await manager()).tryLock('left open')).toBeNull()
+    expect(await lock.release()).toBe(true)
+  })
+
+  it('of postgres.js can have other names for columns', async () => {
+    const sql = postgres(server.url, { transform: postgres.pascal, onnotice: () => {} })
+    onTestFinished(() => sql.end())
+    const locks = createLocks(postgresBackend(sql), { prefix: 'test' })
+    onTestFinished(() => locks.close())
+    expect(await (await locks.lock('named')).release()).toBe(true)
+  })
+
   it('that is no pool is refused, and a URL that is none', () => {
     expect(() => postgresBackend(new pg.Client() as never)).toThrow('A single connection will not do')
     expect(() => postgresBackend('postgres//secret')).toThrow(ConfigurationError)
+    class PostgresAdapter {}
+    const transaction = { executeQuery() {}, getExecutor: () => ({ adapter: new PostgresAdapter() }), connection() {}, isTransaction: true }
+    expect(() => postgresBackend(transaction as never)).toThrow('This is a transaction')
     expect(() => postgresBackend('postgres//secret')).not.toThrow('secret')
   })
 })

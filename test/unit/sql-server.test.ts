@@ -216,6 +216,7 @@ describe('what PostgreSQL and its clients say', () => {
     [coded('40P01'), 'undone'],
     [coded('40001'), 'undone'],
     [coded('55P03'), 'undone'],
+    [coded('57014'), 'undone'],
     [coded('57P03'), 'undone'],
     [coded('ECONNREFUSED'), 'undone'],
     [new Error('timeout exceeded when trying to connect'), 'undone'],
@@ -237,4 +238,17 @@ describe('what PostgreSQL and its clients say', () => {
     const { cause } = postgresFailure(Object.assign(new Error('x'), { code: '22P02', detail: 'secret', parameters: ['secret'], query: 'secret' }))
     expect(JSON.stringify(cause, Object.getOwnPropertyNames(cause))).not.toContain('secret')
   })
+})
+
+it('is closed soon, also if its connections cannot be ended', async () => {
+  const { database, backend } = open()
+  database.answers.claim = () => [['queued', '7', 0, 0, null, false]]
+  database.close = () => new Promise(() => {})
+  const { listen } = database
+  Object.assign(database, { listen: async (...args: Parameters<NonNullable<typeof listen>>) => ({ ...(await listen!(...args)), close: () => new Promise(() => {}) }) })
+  await backend.claim([claim], 'queue')
+  await settle()
+  const startedAt = performance.now()
+  await backend.close()
+  expect(performance.now() - startedAt).toBeLessThan(3_000)
 })

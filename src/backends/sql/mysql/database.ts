@@ -22,23 +22,31 @@ export class MysqlDatabase implements Database {
   }
 
   async migrate(): Promise<void> {
-    const { calls, before, statements, after } = this.#schema
+    const { calls } = this.#schema
     const [count, isInDatabase, version = ''] = (await this.#client.query(calls.isThere, [])).split(' ')
     if (count !== '0') return
     if (isInDatabase === '0') {
       throw new ConfigurationError('The connections are in no database, and none was named: mysqlBackend(pool, { database: \'app\' }).')
     }
     checkVersion(version)
-    const where = this.#schema.database === undefined ? 'the database' : `the database "${this.#schema.database}"`
     if (!this.#mayMigrate) {
-      throw new ConfigurationError(`There are no tables and procedures of ours in ${where}. Run what mysqlMigration() prints first.`)
+      throw new ConfigurationError(`There are no tables and procedures of ours in ${this.#where}. Run what mysqlMigration() prints first.`)
     }
+    await this.#make()
+  }
+
+  get #where(): string {
+    return this.#schema.database === undefined ? 'the database' : `the database "${this.#schema.database}"`
+  }
+
+  async #make(): Promise<void> {
+    const { before, statements, after } = this.#schema
     try {
       await this.#client.script([...before, ...statements], after)
     } catch (error) {
       if (!isForbidden(error)) throw error
       throw new ConfigurationError(
-        `This user may not make tables and procedures in ${where} (${mysqlFailure(error).message}). Have somebody who may run what `
+        `This user may not make tables and procedures in ${this.#where} (${mysqlFailure(error).message}). Have somebody who may run what `
           + 'mysqlMigration() prints, and what mysqlGrants(user) prints.',
         { cause: mysqlFailure(error).cause },
       )
@@ -53,8 +61,8 @@ export class MysqlDatabase implements Database {
       return await this.#client.query(text, sent)
     } catch (error) {
       if (!isMissing(error) || !this.#mayMigrate) throw error
-      // Somebody has dropped them. What was held is lost, as the next renewals will find; others can go on.
-      await this.migrate()
+      // Somebody has dropped them, or some. What was held is lost, as the next renewals will find; others can go on.
+      await this.#make()
       return this.#client.query(text, sent)
     }
   }

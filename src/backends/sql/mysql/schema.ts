@@ -50,13 +50,31 @@ export class MysqlSchema {
 
   /** Before and after the statements. One at a time, since many that make the same procedures only wait for each other. */
   get before(): readonly string[] {
-    const name = `holdfast ${this.database ?? ''}.${this.#tables}`.slice(0, 64)
-    return [`SET @holdfast_mode = @@sql_mode, sql_mode = '${MODE}'`, `SELECT GET_LOCK('${name}', 3)`]
+    return [`SET @holdfast_mode = @@sql_mode, sql_mode = '${MODE}'`, `SELECT GET_LOCK('${this.#lock}', 3)`, ...this.#dropRest]
+  }
+
+  /**
+   * What belongs together is made anew together, if somebody has dropped a part of it: epochs would begin again with an old floor, and
+   * claims be left of rows that are gone. What was held is lost. Only by whoever has the lock: others may just be making them.
+   */
+  get #dropRest(): readonly string[] {
+    const names = ['meta', 'locks', 'claims'].map((name) => `'${this.#tables}_${name}'`).join(', ')
+    const count = this.#fill(`SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = {database} AND TABLE_NAME IN (${names})`)
+    return [
+      `SET @holdfast_drop = IF(IS_USED_LOCK('${this.#lock}') = CONNECTION_ID() AND (${count}) IN (1, 2), '${this.#fill('DROP TABLE IF EXISTS {meta}, {locks}, {claims}')}', 'DO 0')`,
+      'PREPARE holdfast_drop FROM @holdfast_drop',
+      'EXECUTE holdfast_drop',
+      'DEALLOCATE PREPARE holdfast_drop',
+      'SET @holdfast_drop = NULL',
+    ]
   }
 
   get after(): readonly string[] {
-    const name = `holdfast ${this.database ?? ''}.${this.#tables}`.slice(0, 64)
-    return [`SELECT RELEASE_LOCK('${name}')`, 'SET sql_mode = @holdfast_mode, @holdfast_mode = NULL']
+    return [`SELECT RELEASE_LOCK('${this.#lock}')`, 'SET sql_mode = @holdfast_mode, @holdfast_mode = NULL']
+  }
+
+  get #lock(): string {
+    return `holdfast ${this.database ?? ''}.${this.#tables}`.slice(0, 64)
   }
 
   /** What whoever takes and releases locks has to be allowed. */

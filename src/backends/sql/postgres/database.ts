@@ -28,11 +28,16 @@ export class PostgresDatabase implements Database {
   }
 
   async migrate(): Promise<void> {
-    const { name, calls, lastFunction, script } = this.#schema
+    const { name, calls, lastFunction } = this.#schema
     if (await this.#client.query(calls.isThere, [name, lastFunction]) !== '0') return
     if (!this.#mayMigrate) {
       throw new ConfigurationError(`There are no tables and functions of ours in the schema "${name}". Run what postgresMigration() prints first.`)
     }
+    await this.#make()
+  }
+
+  async #make(): Promise<void> {
+    const { name, script } = this.#schema
     try {
       await this.#client.script(script)
     } catch (error) {
@@ -51,8 +56,8 @@ export class PostgresDatabase implements Database {
       return await this.#client.query(text, values)
     } catch (error) {
       if (!isMissing(error) || !this.#mayMigrate) throw error
-      // Somebody has dropped them. What was held is lost, as the next renewals will find; others can go on.
-      await this.migrate()
+      // Somebody has dropped them, or some. What was held is lost, as the next renewals will find; others can go on.
+      await this.#make()
       return this.#client.query(text, values)
     }
   }
@@ -82,6 +87,8 @@ export class PostgresDatabase implements Database {
       throw this.#strangers < SURELY_A_POOLER ? new Error(message) : new CannotListen(message)
     }
     this.#strangers = 0
+    // Cut while that was asked, and nobody was there to be told.
+    if (ear.isOver) throw new Error('The connection that should listen was lost at once.')
     return ear
   }
 }

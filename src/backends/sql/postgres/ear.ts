@@ -35,6 +35,11 @@ export class Ear implements Listening {
     return ear
   }
 
+  /** Nothing will be heard any more, which was told if somebody listened by then. */
+  get isOver(): boolean {
+    return this.#isOver
+  }
+
   get pid(): number {
     return this.#channel!.pid
   }

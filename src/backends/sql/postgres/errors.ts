@@ -5,8 +5,10 @@ import type { Failure } from '../server/database.js'
 const UNDONE = new Set([
   // Other transactions were in the way.
   '40001', '40P01', '55P03',
-  // It cannot serve for a moment: starting or stopping, too many connections, a standby, a full disk.
-  '57P03', '53300', '53400', '25006', '53100', '53200',
+  // It took longer than somebody allows for a statement, or was cancelled: before the commit, which cannot be.
+  '57014',
+  // It cannot serve for a moment: starting or stopping, too many connections, a standby, a full disk, a full queue of notifications.
+  '57P03', '53300', '53400', '25006', '53100', '53200', '54000',
   // It was not reached.
   'ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'CONNECT_TIMEOUT',
 ])
@@ -14,6 +16,8 @@ const UNDONE = new Set([
 const SQLSTATE = /^[0-9A-Z]{5}$/
 const CONNECTION = /^(08|57P0|58)/
 const FINAL = new Set(['CONNECTION_ENDED'])
+/** Our tables were dropped or made anew at that very moment. */
+const CHANGED = /^cache lookup failed/
 const POOL_ENDED = /after calling end on the pool/
 /** pg, when it could not connect in time. */
 const NOT_CONNECTED = /timeout exceeded when trying to connect|Connection terminated due to connection timeout/
@@ -27,14 +31,14 @@ export function postgresFailure(error: unknown): Failure {
 }
 
 function kindOf(code: string, message: string): Failure['kind'] {
-  if (UNDONE.has(code) || NOT_CONNECTED.test(message)) return 'undone'
+  if (UNDONE.has(code) || NOT_CONNECTED.test(message) || CHANGED.test(message)) return 'undone'
   if (FINAL.has(code) || POOL_ENDED.test(message)) return 'final'
   return SQLSTATE.test(code) && !CONNECTION.test(code) ? 'final' : 'unknown'
 }
 
 /** Somebody has dropped our tables or functions. */
 export function isMissing(error: unknown): boolean {
-  return ['42P01', '42883', '3F000'].includes(codeOf(error))
+  return ['42P01', '42704', '42883', '3F000'].includes(codeOf(error))
 }
 
 export function isForbidden(error: unknown): boolean {

@@ -49,6 +49,7 @@ function clientOf(client: unknown): PostgresClient {
   if (isKysely(client)) {
     const name = adapterOf(client)
     if (/mysql|sqlite|mssql/i.test(name)) throw new ConnectorError(`This Kysely instance does not speak to PostgreSQL (it has a ${name}).`)
+    if (client.isTransaction) throw new ConnectorError('This is a transaction. postgresBackend() takes the Kysely instance itself.')
     return new KyselyClient(client)
   }
   throw new ConnectorError(

@@ -12,7 +12,7 @@ import { Retries } from './retries.js'
 import { Steps } from './steps.js'
 import { WakeUps } from './wake-ups.js'
 
-/** Whoever closes waits no longer for the database to know. */
+/** Whoever closes waits no longer for the database to know, nor for a connection to end. */
 const LEAVE_MS = 1_000
 
 export class SqlServerBackend implements Backend {
@@ -84,8 +84,9 @@ export class SqlServerBackend implements Backend {
     this.#tidying.stop()
     // So that nobody waits for us; it counts as gone in a moment anyway.
     if (this.#hasWaited) await inTime(this.#steps.leave())
-    await this.#wakeUps.close()
-    await this.#database.close()
+    // A server that does not answer takes no leave either, and drivers would wait for it.
+    await inTime(this.#wakeUps.close())
+    await inTime(this.#database.close())
   }
 
   async #step<T>(step: () => Promise<T>): Promise<T> {

@@ -36,6 +36,6 @@ export class KyselyClient implements MysqlClient {
 
 /** The procedure could not undo what it had begun, nor put back what it had set, and the connection goes back to the pool. */
 async function tidyUp(connection: KyselyLike): Promise<void> {
-  await runOnKysely(connection, 'ROLLBACK')
+  await runOnKysely(connection, 'ROLLBACK AND NO CHAIN NO RELEASE')
   await runOnKysely(connection, 'SET innodb_lock_wait_timeout = DEFAULT, group_concat_max_len = DEFAULT')
 }

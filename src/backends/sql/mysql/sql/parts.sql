@@ -5,9 +5,14 @@
 -- @statement now
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1e3
 
+-- Of the one row of `meta`; if somebody has emptied the tables, as if they were new.
+-- @statement floor
+COALESCE(MAX(m.floor), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
+
 -- A step is one transaction, at READ COMMITTED: what it reads after it has waited for a row is what is there then. The connection is
 -- left as it was: an isolation level without SESSION is that of the next transaction only, and what is set is put back. If the
--- connection is in the middle of somebody's transaction, the first statement fails, and nothing has happened.
+-- connection is in the middle of somebody's transaction, the first statement fails, and nothing has happened. After ours there is none,
+-- nor is the connection closed, whatever its completion_type says.
 -- @statement variables
 DECLARE is_ours BOOLEAN DEFAULT FALSE;
   DECLARE their_patience INT DEFAULT @@innodb_lock_wait_timeout;
@@ -15,7 +20,7 @@ DECLARE is_ours BOOLEAN DEFAULT FALSE;
 
 -- @statement undo
 DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-    IF is_ours THEN ROLLBACK; END IF;
+    IF is_ours THEN ROLLBACK AND NO CHAIN NO RELEASE; END IF;
     SET innodb_lock_wait_timeout = their_patience, group_concat_max_len = their_length;
     RESIGNAL;
   END
@@ -32,7 +37,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   SET innodb_lock_wait_timeout = 2
 
 -- @statement commit
-COMMIT;
+COMMIT AND NO CHAIN NO RELEASE;
   SET innodb_lock_wait_timeout = their_patience, group_concat_max_len = their_length
 
 -- @statement endOne

@@ -92,7 +92,7 @@ BEGIN
   DECLARE it_slots, it_used, it_epoch, drawn BIGINT;
   DECLARE it_waiting INT;
   DECLARE it_expires_at, alive_until, until DOUBLE;
-  DECLARE head_number, head_take BIGINT;
+  DECLARE head_number, head_take BIGINT DEFAULT -1;
   DECLARE head_id VARBINARY(64);
   DECLARE head_owner VARBINARY(255);
   DECLARE head_type, head_metadata VARBINARY(4096);
@@ -112,9 +112,11 @@ BEGIN
     END IF;
   END IF;
   waiters: WHILE it_waiting > 0 DO
+    -- From the last one on: those that were deleted are still passed by, so each would cost as much as all before it.
     SELECT c.number, c.id, c.owner, c.take, c.ttl_ms, c.type, c.metadata
     INTO head_number, head_id, head_owner, head_take, head_ttl, head_type, head_metadata
-    FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE ORDER BY c.number LIMIT 1;
+    FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = FALSE AND c.number > head_number
+    ORDER BY c.number LIMIT 1;
     SET alive_until = moment + {gone_ms};
     IF head_owner <> us THEN
       SELECT COALESCE(MAX(p.alive_until), 0) INTO alive_until FROM {clients} p WHERE p.owner = head_owner;
@@ -307,7 +309,7 @@ steps: BEGIN
   SELECT l.last INTO it_last FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key;
   IF it_last = 0 THEN
     -- The floor is read after the row was made: whoever deleted the one before has raised it.
-    SELECT m.floor + 1 INTO it_last FROM {meta} m WHERE m.one = 1;
+    SELECT {floor} + 1 INTO it_last FROM {meta} m;
     UPDATE {locks} l SET l.last = it_last, l.epoch = IF(is_plain, it_last, NULL) WHERE l.prefix = the_prefix AND l.`key` = the_key;
     IF is_plain THEN
       SET answers = CONCAT(',["held","', it_last, '",0,false]');
@@ -391,7 +393,7 @@ BEGIN
     FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits);
     IF lowest = 0 THEN
       -- Some rows are new. The floor is read after they were made: whoever deleted the ones before has raised it.
-      SELECT m.floor + 1 INTO lowest FROM {meta} m WHERE m.one = 1;
+      SELECT {floor} + 1 INTO lowest FROM {meta} m;
       INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
       SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
       ON DUPLICATE KEY UPDATE epoch = IF(last = 0 AND used > 0, lowest, epoch), last = IF(last = 0, lowest, last);
@@ -427,7 +429,7 @@ BEGIN
     CALL {claim_only}(
       the_prefix, us, CONCAT('[{"key":"', HEX(the_key), '","id":"', the_id, '","take":1,"slots":1,"ttl":', the_ttl, '}]'), queues, answers
     );
-    COMMIT;
+    COMMIT AND NO CHAIN NO RELEASE;
   END IF;
   {end_one};
   SELECT CONCAT('[', moment, ',', SUBSTRING(answers, 2), ']') AS result;
@@ -627,7 +629,7 @@ BEGIN
   IF answer IS NULL THEN
     {begin};
     CALL {release_one}(the_prefix, us, the_key, the_id, answer);
-    COMMIT;
+    COMMIT AND NO CHAIN NO RELEASE;
   END IF;
   {end_one};
   SELECT CONCAT('[', moment, ',', answer, ']') AS result;
@@ -764,6 +766,8 @@ BEGIN
   DECLARE is_our_turn BOOLEAN DEFAULT FALSE;
   {undo};
   {begin};
+  -- It is there, unless somebody has emptied the tables.
+  INSERT INTO {meta} (one, version, floor, tidied_at) VALUES (1, 1, moment * 1000, 0) ON DUPLICATE KEY UPDATE one = 1;
   UPDATE {meta} m SET m.tidied_at = moment WHERE m.one = 1 AND m.tidied_at <= moment - idle_ms / 2;
   SET is_our_turn = ROW_COUNT() > 0;
   IF is_our_turn THEN

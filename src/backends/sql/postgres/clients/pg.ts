@@ -1,4 +1,5 @@
 /** `pg`: a pool, by what it can do. */
+import { BackendError } from '../../../../core/errors.js'
 import type { Channel, PostgresClient } from '../client.js'
 import { inTime } from './in-time.js'
 
@@ -16,6 +17,8 @@ interface PgQueries {
 }
 
 interface PgPoolClient extends PgQueries {
+  /** As the server told it last: I if there is none. Older versions do not have it. */
+  getTransactionStatus?(): string | null
   release(destroy?: boolean): void
 }
 
@@ -75,12 +78,17 @@ export class PgClient implements PostgresClient {
     const connection = await this.#connect()
     let isSound = false
     try {
+      if (isInTransaction(connection)) {
+        isSound = true
+        throw new BackendError('postgres failed: a connection came out of the pool in the middle of a transaction. What is locked there is lost '
+          + 'with a ROLLBACK. Whoever gave it back has to end the transaction first.', { transient: false })
+      }
       const result = await inTime(connection.query(text, values))
       isSound = true
       return result
     } catch (error) {
       // What the server refused leaves the connection as it was.
-      isSound = typeof (error as { severity?: unknown }).severity === 'string' && (error as { severity: string }).severity === 'ERROR'
+      isSound ||= typeof (error as { severity?: unknown }).severity === 'string' && (error as { severity: string }).severity === 'ERROR'
       throw error
     } finally {
       connection.off('error', ignore)
@@ -101,6 +109,12 @@ export class PgClient implements PostgresClient {
       })
     })
   }
+}
+
+/** It is somebody else's, and left alone. */
+function isInTransaction(connection: PgPoolClient): boolean {
+  const status = connection.getTransactionStatus?.() ?? 'I'
+  return status === 'T' || status === 'E'
 }
 
 function ignore(): void {}

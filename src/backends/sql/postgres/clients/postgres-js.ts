@@ -25,8 +25,9 @@ export class PostgresJsClient implements PostgresClient {
 
   async query(text: string, values: readonly string[]): Promise<string> {
     // Unnamed, as `unsafe` has it unless told otherwise: behind a pooler the next one may meet another server process.
-    const [row] = (await this.#run(text, [...values])) as { result: string }[]
-    return row!.result
+    const [row] = (await this.#run(text, [...values])) as Record<string, string>[]
+    // Its name may have been changed by a `transform` of the client's.
+    return Object.values(row!)[0]!
   }
 
   async script(text: string): Promise<void> {

@@ -15,11 +15,12 @@ DECLARE
   lowest bigint;
 BEGIN
   IF current_setting('transaction_isolation') = 'read committed' THEN
-    SELECT floor INTO STRICT lowest FROM {meta};
+    SELECT floor INTO lowest FROM {meta};
   ELSE
-    SELECT floor INTO STRICT lowest FROM {meta} FOR SHARE;
+    SELECT floor INTO lowest FROM {meta} FOR SHARE;
   END IF;
-  RETURN lowest;
+  -- Somebody has emptied the tables: as if they were new.
+  RETURN coalesce(lowest, ({now}() * 1000)::bigint);
 END $$;
 
 -- Whether the commit has to be on the disk.
@@ -123,6 +124,7 @@ END $$;
 CREATE OR REPLACE FUNCTION {settle}(it {locks}, moment float8, asker text, us text) RETURNS {locks} LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   head {claims};
+  after bigint := -1;
   alive_until float8;
   until float8;
 BEGIN
@@ -138,7 +140,10 @@ BEGIN
     END IF;
   END IF;
   WHILE it.waiting > 0 LOOP
-    SELECT * INTO STRICT head FROM {claims} c WHERE c.prefix = it.prefix AND c.key = it.key AND NOT c.held ORDER BY c.number LIMIT 1;
+    -- From the last one on: those that were deleted are still passed by, so each would cost as much as all before it.
+    SELECT * INTO STRICT head FROM {claims} c
+    WHERE c.prefix = it.prefix AND c.key = it.key AND NOT c.held AND c.number > after ORDER BY c.number LIMIT 1;
+    after := head.number;
     IF head.owner = us THEN
       alive_until := moment + {gone_ms};
     ELSE
@@ -529,6 +534,8 @@ CREATE OR REPLACE FUNCTION {tidy}(idle_ms float8) RETURNS json LANGUAGE plpgsql 
 DECLARE
   moment float8 := {now}();
 BEGIN
+  -- It is there, unless somebody has emptied the tables.
+  INSERT INTO {meta} (one, version, floor, tidied_at) VALUES (1, 1, (moment * 1000)::bigint, 0) ON CONFLICT (one) DO NOTHING;
   UPDATE {meta} SET tidied_at = moment WHERE tidied_at <= moment - idle_ms / 2;
   IF NOT FOUND THEN RETURN json_build_array(moment, false); END IF;
   DELETE FROM {clients} WHERE alive_until <= moment - idle_ms;
@@ -547,6 +554,8 @@ DECLARE
   highest bigint := 0;
   looked integer := 0;
 BEGIN
+  -- First, since whoever makes a row where transactions keep their snapshot locks it, and then waits for others.
+  PERFORM FROM {meta} FOR UPDATE;
   FOR it IN
     SELECT * FROM {locks} l
     WHERE (l.prefix, l.key) > (after_prefix, after_key) AND l.updated_at <= moment - idle_ms

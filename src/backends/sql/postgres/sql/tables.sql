@@ -4,6 +4,14 @@
 -- somebody's collation. A row of `locks` is the only point at which a key is serialised: whoever changes anything about a key
 -- has locked its row first, and who has several keys locks them in their order.
 
+-- What belongs together is made anew together, if somebody has dropped a part of it: epochs would begin again with an old floor,
+-- and claims be left of rows that are gone. What was held is lost.
+DO $$ BEGIN
+  IF num_nulls(to_regclass('{meta}'), to_regclass('{locks}'), to_regclass('{claims}')) IN (1, 2) THEN
+    DROP TABLE IF EXISTS {meta}, {locks}, {claims} CASCADE;
+  END IF;
+END $$;
+
 -- One row: what is true of all of it.
 --   floor      no number up to this one is drawn for a new row: raised when rows are deleted, so that epochs only grow. It begins
 --              with the time of day in microseconds, so that it is higher than all that were drawn in tables that are gone
