@@ -108,7 +108,10 @@ export const mariaDb: SqlKind = {
         // One that is gone by now is none.
         for (const { id } of await server.query<{ id: number }>(OTHERS)) await server.query(`KILL ${id}`).catch(() => {})
       },
-      healthy: () => until('MariaDB to serve', async () => (await server.query('SELECT 1')).length === 1),
+      healthy: () => until('MariaDB to serve', async () => {
+        if (!server.isUp) throw new Error(`it has ended: ${server.log.slice(-4000)}`)
+        return (await server.query('SELECT 1')).length === 1
+      }),
     })
   },
 }

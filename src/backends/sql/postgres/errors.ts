@@ -17,7 +17,7 @@ const SQLSTATE = /^[0-9A-Z]{5}$/
 const CONNECTION = /^(08|57P0|58)/
 const FINAL = new Set(['CONNECTION_ENDED'])
 /** Our tables were dropped or made anew at that very moment. */
-const CHANGED = /^cache lookup failed/
+const CHANGED = /^(cache lookup failed|could not open relation with OID|tuple concurrently (updated|deleted))/
 const POOL_ENDED = /after calling end on the pool/
 /** pg, when it could not connect in time. */
 const NOT_CONNECTED = /timeout exceeded when trying to connect|Connection terminated due to connection timeout/
