@@ -4,13 +4,16 @@
  * What it is to be like is in the file that HOLDFAST_MACHINE names, which is mapped: a change takes effect at once. The offset has
  * 64 slots, since a write of eight bytes could be seen half done; one byte says which of them counts.
  *
- * The monotonic clock stays as it is, as when an administrator or NTP steps a clock. What waits until a time of day (sem_timedwait,
- * a timerfd on CLOCK_REALTIME) still goes by the kernel's clock. A full disk refuses bytes for regular files, and nothing else.
+ * The monotonic clock stays as it is, as when an administrator or NTP steps a clock. Threads that wait for each other until a time of
+ * day wait for as long as they meant to when they began: else a clock that was set back would let InnoDB believe that it had waited
+ * for ten minutes, and end itself. What else waits for one (sem_timedwait, a timerfd on CLOCK_REALTIME) still goes by the kernel's
+ * clock. A full disk refuses bytes for regular files, and nothing else.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +28,8 @@
 
 #define SLOTS 64
 #define NS_PER_S 1000000000LL
+/* A time of day is more than thirty of them. */
+#define YEARS_S 946684800LL
 
 struct machine {
   uint8_t slot;
@@ -36,6 +41,7 @@ struct machine {
 static const struct machine *machine;
 
 static int (*libc_clock_gettime)(clockid_t, struct timespec *);
+static int (*libc_timedwait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 static ssize_t (*libc_write)(int, const void *, size_t);
 static ssize_t (*libc_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*libc_writev)(int, const struct iovec *, int);
@@ -54,6 +60,12 @@ static void *next(const char *name) {
   return found;
 }
 
+/* There are two, and dlsym() gives the one of another age. */
+static void *next_timedwait(void) {
+  void *found = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+  return found ? found : next("pthread_cond_timedwait");
+}
+
 __attribute__((constructor)) static void start(void) {
   const char *file = getenv("HOLDFAST_MACHINE");
   int fd = open(file ? file : "", O_RDONLY | O_CLOEXEC);
@@ -61,6 +73,7 @@ __attribute__((constructor)) static void start(void) {
   void *mapped = mmap(NULL, sizeof(struct machine), PROT_READ, MAP_SHARED, fd, 0);
   if (mapped == MAP_FAILED) fail("HOLDFAST_MACHINE: mmap");
   close(fd);
+  *(void **)&libc_timedwait = next_timedwait();
   *(void **)&libc_write = next("write");
   *(void **)&libc_pwrite = next("pwrite");
   *(void **)&libc_writev = next("writev");
@@ -104,6 +117,15 @@ time_t time(time_t *at) {
   if (clock_gettime(CLOCK_REALTIME, &now)) return -1;
   if (at) *at = now.tv_sec;
   return now.tv_sec;
+}
+
+/* A condition may also go by the monotonic clock; that counts from when the machine was started. */
+int pthread_cond_timedwait(pthread_cond_t *restrict condition, pthread_mutex_t *restrict mutex, const struct timespec *restrict until) {
+  if (!libc_timedwait) *(void **)&libc_timedwait = next_timedwait();
+  if (until->tv_sec < YEARS_S) return libc_timedwait(condition, mutex, until);
+  int64_t ns = until->tv_sec * NS_PER_S + until->tv_nsec - offset_ns();
+  struct timespec real = {.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
+  return libc_timedwait(condition, mutex, &real);
 }
 
 /* Disk */

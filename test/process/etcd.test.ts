@@ -1,0 +1,302 @@
+/** etcd: beside etcdctl, what is asked of the server, and what happens to leases and keys behind our back. */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { connect, type ConnectOptions, type LockManager } from '../../src/index.js'
+import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
+import { pathOf } from '../support/unprivileged.js'
+import { until } from '../support/until.js'
+import { within } from '../support/within.js'
+
+const PATIENCE_MS = 10_000
+const PREFIX = 'test'
+let server: EtcdServer
+
+beforeAll(async () => {
+  server = await startEtcd()
+})
+afterAll(() => server.stop())
+
+async function manager(options: ConnectOptions = {}, url = server.url): Promise<LockManager> {
+  const locks = await connect(url, { prefix: PREFIX, ...options })
+  onTestFinished(() => locks.close())
+  return locks
+}
+
+/** Until so many wait for a key. */
+async function queued(locks: LockManager, wanted: string, count: number): Promise<void> {
+  await until(`${count} to wait for ${wanted}`, async () => {
+    for await (const { key, waiters } of locks.inspect()) if (key === wanted && waiters.length === count) return true
+    return false
+  })
+}
+
+/** The real `etcdctl lock`: it holds until it is told to end. */
+class Etcdctl {
+  readonly #child: ChildProcess
+  /** The key that it holds. */
+  readonly held: Promise<string>
+  isHeld = false
+
+  constructor(name: string) {
+    const env = { ...process.env, ETCDCTL_API: '3' }
+    const path = pathOf({ name: 'etcdctl', debian: 'etcd-client' })
+    this.#child = spawn(path, [`--endpoints=${server.endpoint}`, 'lock', name], { env, stdio: ['ignore', 'pipe', 'inherit'] })
+    onTestFinished(() => void this.#child.kill('SIGKILL'))
+    this.held = once(createInterface(this.#child.stdout!), 'line').then(([key]) => {
+      this.isHeld = true
+      return String(key)
+    })
+  }
+
+  async release(): Promise<void> {
+    const exited = once(this.#child, 'exit')
+    this.#child.kill('SIGINT')
+    await exited
+  }
+}
+
+function etcdctlLock(key: string): Etcdctl {
+  return new Etcdctl(`${PREFIX}/${key}`)
+}
+
+describe('beside etcdctl', () => {
+  it('what it holds is taken, and ours when it ends', async () => {
+    const locks = await manager()
+    const other = etcdctlLock('theirs')
+    await within(PATIENCE_MS, 'etcdctl to hold', other.held)
+    expect(await locks.tryLock('theirs')).toBeNull()
+    const refused = await locks.lock('theirs', { waitMs: 0 }).catch((error: unknown) => error)
+    expect((refused as Error).message).toContain('etcd lease')
+    const waiting = locks.lock('theirs')
+    await queued(locks, 'theirs', 1)
+    await other.release()
+    const lock = await within(PATIENCE_MS, 'our turn', waiting)
+    expect(lock.fence).toBeGreaterThan(0n)
+    expect(await lock.release()).toBe(true)
+  })
+
+  it('waits for what is ours, also behind the second of ours', async () => {
+    const [a, b] = [await manager(), await manager()]
+    const first = await a.lock('ours')
+    const second = b.lock('ours')
+    await queued(a, 'ours', 1)
+    const other = etcdctlLock('ours')
+    await queued(a, 'ours', 2)
+    await first.release()
+    const lock = await within(PATIENCE_MS, 'the second of ours', second)
+    await sleep(300)
+    expect(other.isHeld).toBe(false)
+    await lock.release()
+    const key = await within(PATIENCE_MS, 'etcdctl to hold', other.held)
+    expect(key.startsWith(`${PREFIX}/ours/`)).toBe(true)
+    expect(await a.tryLock('ours')).toBeNull()
+    await other.release()
+    await until('it to be free', async () => (await a.tryLock('ours')) !== null)
+  })
+
+  it('stands in the same line: who came first is served first', async () => {
+    const [a, b, c] = [await manager(), await manager(), await manager()]
+    const order: string[] = []
+    const first = await a.lock('mixed')
+    const one = etcdctlLock('mixed')
+    void one.held.then(() => order.push('etcdctl 1'))
+    await queued(a, 'mixed', 1)
+    const two = b.lock('mixed').then((lock) => (order.push('ours 2'), lock))
+    await queued(a, 'mixed', 2)
+    const three = etcdctlLock('mixed')
+    void three.held.then(() => order.push('etcdctl 3'))
+    await queued(a, 'mixed', 3)
+    const four = c.lock('mixed').then((lock) => (order.push('ours 4'), lock))
+    await queued(a, 'mixed', 4)
+    await first.release()
+    await within(PATIENCE_MS, 'etcdctl 1', one.held)
+    await one.release()
+    await (await within(PATIENCE_MS, 'ours 2', two)).release()
+    await within(PATIENCE_MS, 'etcdctl 3', three.held)
+    await three.release()
+    await (await within(PATIENCE_MS, 'ours 4', four)).release()
+    expect(order).toEqual(['etcdctl 1', 'ours 2', 'etcdctl 3', 'ours 4'])
+  })
+
+  it.each(['a/b', 'a%2Fb', '100 %', 'ключ', '%', 'a\0b'])('%j is a key of its own', async (key) => {
+    const [a, b] = [await manager(), await manager()]
+    await a.lock(key)
+    for (const other of ['a', 'b', 'a/', 'a%', '%2F', '%25', `${key}/`, `${key}%`]) {
+      const lock = await b.tryLock(other)
+      expect(lock, other).not.toBeNull()
+      await lock!.release()
+    }
+    expect(await b.tryLock(key)).toBeNull()
+    const keys: string[] = []
+    for await (const resource of b.inspect(key)) keys.push(resource.key)
+    expect(keys).toEqual([key])
+  })
+})
+
+/** How often each method was called, as the server counts. */
+async function calls(): Promise<Map<string, number>> {
+  const text = await (await fetch(`${server.endpoint}/metrics`)).text()
+  const counts = [...text.matchAll(/^grpc_server_started_total\{grpc_method="(\w+)".*\} (\d+)$/gm)]
+  return new Map(counts.map(([, method, count]) => [method!, Number(count)]))
+}
+
+async function callsDuring(work: () => Promise<unknown>): Promise<Record<string, number>> {
+  const before = await calls()
+  await work()
+  const after = await calls()
+  return Object.fromEntries([...after].map(([method, count]) => [method, count - (before.get(method) ?? 0)] as const).filter(([, count]) => count > 0))
+}
+
+describe('what it costs', () => {
+  it('is one call to acquire and one to release, once the lease is there', async () => {
+    const locks = await manager({ ttlMs: 60_000 })
+    await (await locks.lock('warm')).release()
+    const during = await callsDuring(async () => {
+      for (let i = 0; i < 10; i++) await (await locks.lock(`k${i % 3}`)).release()
+      for (let i = 0; i < 10; i++) await (await locks.tryLock('k'))!.release()
+    })
+    expect(during).toEqual({ Txn: 40 })
+  })
+
+  it('a refusal is one call, and writes nothing', async () => {
+    const [a, b] = [await manager({ ttlMs: 60_000 }), await manager({ ttlMs: 60_000 })]
+    await b.lock('warm')
+    await a.lock('busy')
+    const revision = async () => (JSON.parse(await server.ctl('get', 'x', '-w', 'json')) as { header: { revision: number } }).header.revision
+    const before = await revision()
+    const during = await callsDuring(async () => {
+      for (let i = 0; i < 5; i++) expect(await b.tryLock('busy')).toBeNull()
+    })
+    expect(during).toEqual({ Txn: 5 })
+    expect(await revision()).toBe(before)
+  })
+
+  it('many at once travel together', async () => {
+    const locks = await manager({ ttlMs: 60_000 })
+    await (await locks.lock('warm')).release()
+    const during = await callsDuring(async () => {
+      const held = await Promise.all(Array.from({ length: 100 }, (_, i) => locks.lock(`many ${i}`)))
+      await Promise.all(held.map((lock) => lock.release()))
+    })
+    expect(during['Txn']).toBeLessThanOrEqual(10)
+  })
+
+  it('50 that wait and one release: one grant, and at most one other request', async () => {
+    const managers = await Promise.all(Array.from({ length: 5 }, () => manager({ ttlMs: 60_000 })))
+    const first = await managers[0]!.lock('convoy')
+    let served = 0
+    const held: { release(): Promise<boolean> }[] = []
+    const waiting = managers.flatMap((locks) => Array.from({ length: 10 }, () => locks.lock('convoy', { fairness: 'strict' }).then((lock) => {
+      served++
+      held.push(lock)
+    })))
+    await queued(managers[0]!, 'convoy', 50)
+    // Their watches are there, and have been read.
+    await sleep(300)
+    const during = await callsDuring(async () => {
+      await first.release()
+      await until('the next to be served', async () => served === 1)
+      await sleep(300)
+    })
+    expect(served).toBe(1)
+    const { Txn: txns, ...others } = during
+    // The release is one of them.
+    expect(txns).toBeLessThanOrEqual(2)
+    expect(others).toEqual({})
+    while (served < 50) {
+      const before = served
+      await held.shift()!.release()
+      await until('the next to be served', async () => served > before)
+    }
+    await held.shift()!.release()
+    await Promise.all(waiting)
+  })
+})
+
+/** The leases on which there is something below a directory. */
+async function leasesOf(directory: string): Promise<string[]> {
+  const { kvs = [] } = JSON.parse(await server.ctl('get', '--prefix', directory, '-w', 'json')) as { kvs?: { lease: bigint }[] }
+  const text = await server.ctl('get', '--prefix', directory, '--keys-only')
+  expect(kvs.length).toBe(text.split('\n').filter((line) => line !== '').length)
+  return text.split('\n').flatMap((line) => /\/([0-9a-f]+)-\d+$/.exec(line)?.[1] ?? [])
+}
+
+describe('behind our back', () => {
+  it('a lease that is revoked while we hold: the holder is told at once', async () => {
+    const locks = await manager({ ttlMs: 60_000 })
+    const lock = await locks.lock('revoked lease')
+    const { signal } = lock
+    const [lease] = await leasesOf(`${PREFIX}/revoked lease/`)
+    const lost = once(signal, 'abort')
+    await server.ctl('lease', 'revoke', lease!)
+    await within(1_000, 'the loss', lost)
+    expect(() => lock.assertHeld()).toThrow('lost')
+    expect(await lock.release()).toBe(false)
+    const again = await within(PATIENCE_MS, 'another lease', locks.lock('revoked lease'))
+    expect(again.fence).toBeGreaterThan(lock.fence)
+  })
+
+  it('a lease that is revoked while we wait: it waits again, on another', async () => {
+    const [a, b] = [await manager({ ttlMs: 60_000 }), await manager({ ttlMs: 30_000 })]
+    const first = await a.lock('revoked wait')
+    const waiting = b.lock('revoked wait')
+    await queued(a, 'revoked wait', 1)
+    const [, lease] = await leasesOf(`${PREFIX}/revoked wait/`)
+    const held = (await leasesOf(`${PREFIX}/revoked wait/`)).find((one) => one !== lease)
+    expect(held).toBeDefined()
+    for (const one of await leasesOf(`${PREFIX}/revoked wait/`)) {
+      const keys = await server.ctl('get', '--prefix', `${PREFIX}/revoked wait/${one}-`)
+      if (keys.includes(b.owner)) await server.ctl('lease', 'revoke', one)
+    }
+    await queued(a, 'revoked wait', 1)
+    await first.release()
+    await (await within(PATIENCE_MS, 'its turn', waiting)).release()
+  })
+
+  it('`etcdctl del` of what is held: the holder is told, at the latest by its next renewal', async () => {
+    const locks = await manager({ ttlMs: 2_000 })
+    const lock = await locks.lock('deleted')
+    const lost = once(lock.signal, 'abort')
+    await server.ctl('del', '--prefix', `${PREFIX}/deleted/`)
+    await within(2_000, 'the loss', lost)
+    expect(await lock.release()).toBe(false)
+  })
+
+  it('a claim that came after all was over does not stay', async () => {
+    const [a, b] = [await manager({ ttlMs: 1_000 }), await manager({ ttlMs: 1_000 })]
+    await a.lock('kept')
+    const [lease] = await leasesOf(`${PREFIX}/kept/`)
+    // As a request does that the server has carried out after we gave it up.
+    await server.ctl('put', `--lease=${lease}`, `${PREFIX}/ghost/${lease}-999`, '')
+    expect(await b.tryLock('ghost')).toBeNull()
+    await (await within(PATIENCE_MS, 'it to be swept', b.lock('ghost'))).release()
+  })
+
+  it('of two that differ in their TTL each ends with its own, and one that is not renewed at its TTL', async () => {
+    const [a, b] = [await manager(), await manager()]
+    const short = await a.lock('short', { ttlMs: 1_000, autoRenew: false })
+    const long = await a.lock('long', { ttlMs: 30_000, autoRenew: false })
+    const startedAt = performance.now()
+    const next = await within(5_000, 'the short one to end', b.lock('short'))
+    expect(performance.now() - startedAt).toBeGreaterThan(800)
+    expect(() => short.assertHeld()).toThrow()
+    expect(next.fence).toBeGreaterThan(short.fence)
+    long.assertHeld()
+    expect(await b.tryLock('long')).toBeNull()
+  })
+
+  it('compaction disturbs nobody', async () => {
+    const [a, b] = [await manager(), await manager()]
+    const first = await a.lock('compacted')
+    const waiting = b.lock('compacted')
+    await queued(a, 'compacted', 1)
+    for (let i = 0; i < 20; i++) await (await a.lock('other')).release()
+    const { header } = JSON.parse(await server.ctl('get', 'x', '-w', 'json')) as { header: { revision: number } }
+    await server.ctl('compact', String(header.revision))
+    await first.release()
+    await (await within(PATIENCE_MS, 'its turn', waiting)).release()
+  })
+})
