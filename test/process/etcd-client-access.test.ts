@@ -197,6 +197,7 @@ describe('TLS', () => {
       /No TLS with .*other\.example/,
     ],
     ['no certificate of our own', () => parseEtcdUrl(strict.url), /No TLS with .*(CERT|ALERT)/i],
+    ['a certificate of our own that is none', () => ({ endpoints: [etcd.endpoint], tls: { cert: 'x', key: 'x' } }), /No TLS with .*PEM/],
     ['a server without TLS', () => ({ endpoints: [etcd.endpoint.replace('https:', 'http:')] }), /cannot be reached/],
   ])('says what is wrong: %s', async (_, options, message) => {
     const client = connect({ ...options(), callTimeoutMs: 1_500 })

@@ -113,16 +113,19 @@ export class Connection {
     })
   }
 
+  /** Once nothing has been heard for that long: so our own questions, which are answered, are that far apart. */
   #pingLater(): NodeJS.Timeout {
-    return setTimeout(() => this.#ping(), PING_EVERY_MS).unref()
+    const silentMs = performance.now() - this.heardAt
+    return setTimeout(() => this.#ping(), silentMs < PING_EVERY_MS ? PING_EVERY_MS - silentMs + 1 : PING_EVERY_MS).unref()
   }
 
   /** Only while something is open: else it is not needed, and not welcome. */
   #ping(): void {
     this.#pingTimer = undefined
     if (this.#streams === 0 || this.#session.destroyed) return
+    const wasHeard = performance.now() - this.heardAt < PING_EVERY_MS
     this.#pingTimer = this.#pingLater()
-    if (performance.now() - this.heardAt < PING_EVERY_MS) return
+    if (wasHeard) return
     const timer = setTimeout(() => this.destroy(silentError(this.endpoint, PING_ANSWER_MS)), PING_ANSWER_MS).unref()
     this.#session.ping((error) => {
       clearTimeout(timer)

@@ -97,7 +97,7 @@ const CERTIFICATE = /CERT|SELF_SIGNED|UNABLE_TO_|ERR_TLS|ERR_SSL|HOSTNAME_MISMAT
 /** Of a connection that could not be made, or ended. `mayBeDone`: of the request that was on it. */
 export function connectionError(endpoint: string, cause: unknown, mayBeDone = false): EtcdError {
   if (cause instanceof EtcdError) return mayBeDone ? cause.afterUnsureTry() : cause
-  const { code = '', message = '' } = (cause ?? {}) as NodeJS.ErrnoException
+  const { code = '', message = '' } = (cause ?? {}) as Partial<NodeJS.ErrnoException>
   const isCertificate = CERTIFICATE.test(code)
   const what = isCertificate ? `No TLS with ${endpoint}` : `${endpoint} cannot be reached`
   const why = [code, message].filter((part) => part !== '').join(': ') || 'the connection was closed'
@@ -113,6 +113,11 @@ export function connectionError(endpoint: string, cause: unknown, mayBeDone = fa
 export function silentError(endpoint: string, ms: number): EtcdError {
   const options = { code: CODE.unavailable, reason: 'unreachable', transient: true } as const
   return new EtcdError(`${endpoint} has been silent for ${Math.round(ms)} ms`, options)
+}
+
+/** What came is no message of etcd. */
+export function unreadableError(cause: unknown): EtcdError {
+  return new EtcdError('The answer of etcd cannot be read', { code: CODE.internal, reason: 'other', mayBeDone: true, cause })
 }
 
 export function closedError(mayBeDone: boolean): EtcdError {
