@@ -45,7 +45,8 @@ describe('users', () => {
   })
   afterAll(() => etcd.stop())
 
-  const put = (client: EtcdClient, key: string) => client.txn({ success: [{ kind: 'put', key: bytes(key), value: bytes('value') }] })
+  const put = (client: EtcdClient, key: string) =>
+    client.txn({ success: [{ kind: 'put', key: bytes(key), value: bytes('value') }] })
   const all = { key: bytes('may/'), rangeEnd: bytes('may0') }
 
   async function authentications(): Promise<number> {
@@ -134,13 +135,15 @@ describe('users', () => {
     const client = connect({ ...root, callTimeoutMs: 300 })
     await put(client, 'may/a')
     await etcd.pause()
-    const errors = [await failure(put(client, 'may/a')), await failure(client.range(all)), await failure(client.keepAlive(1n, 100))]
+    const errors = [await failure(put(client, 'may/a')), await failure(client.range(all))]
+    errors.push(await failure(client.keepAlive(1n, 100)))
     await etcd.resume()
     await etcd.restart('kill')
     const closing = failure(put(client, 'may/a').then(() => etcd.kill()).then(() => put(client, 'may/a')))
     errors.push(await closing)
     await etcd.start()
-    const told = inspect([errors, client, client.trouble], { depth: 20, showHidden: true }) + errors.map(({ stack }) => stack)
+    const everything = [errors, errors.map(({ stack }) => stack), client, client.trouble]
+    const told = inspect(everything, { depth: 20, showHidden: true, maxStringLength: null })
     expect(told).not.toContain('canary')
     // Of a token that the server makes up: 16 letters, a point and a number.
     expect(told).not.toMatch(/[A-Za-z]{16}\.\d+/)
@@ -197,7 +200,11 @@ describe('TLS', () => {
       /No TLS with .*other\.example/,
     ],
     ['no certificate of our own', () => parseEtcdUrl(strict.url), /No TLS with .*(CERT|ALERT)/i],
-    ['a certificate of our own that is none', () => ({ endpoints: [etcd.endpoint], tls: { cert: 'x', key: 'x' } }), /No TLS with .*PEM/],
+    [
+      'a certificate of our own that is none',
+      () => ({ endpoints: [etcd.endpoint], tls: { cert: 'x', key: 'x' } }),
+      /No TLS with .*PEM/,
+    ],
     ['a server without TLS', () => ({ endpoints: [etcd.endpoint.replace('https:', 'http:')] }), /cannot be reached/],
   ])('says what is wrong: %s', async (_, options, message) => {
     const client = connect({ ...options(), callTimeoutMs: 1_500 })

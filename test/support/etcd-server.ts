@@ -37,6 +37,8 @@ export interface EtcdMember {
 }
 
 const USER = 'root'
+const CTL = { name: 'etcdctl', debian: 'etcd-client' }
+const CTL_MS = 20_000
 
 export async function startEtcd(options: EtcdServerOptions = {}): Promise<EtcdServer> {
   const server = await startServer(
@@ -72,7 +74,8 @@ export class EtcdServer extends ServerProcess {
   get url(): string {
     const { tls, password } = this.#options
     const user = password === undefined ? '' : `${USER}:${encodeURIComponent(password)}@`
-    return `${tls ? 'etcds' : 'etcd'}://${user}127.0.0.1:${this.port}${tls ? `?ca=${encodeURIComponent(this.certificateFile)}` : ''}`
+    const address = `${user}127.0.0.1:${this.port}`
+    return tls ? `etcds://${address}?ca=${encodeURIComponent(this.certificateFile)}` : `etcd://${address}`
   }
 
   get certificateFile(): string {
@@ -100,8 +103,8 @@ export class EtcdServer extends ServerProcess {
       ...(clientCerts ? [`--cert=${certificate}`, `--key=${key}`] : []),
       ...(this.#password === undefined ? [] : [`--user=${USER}:${this.#password}`]),
     ]
-    const env = { ...process.env, ETCDCTL_API: '3' }
-    const { stdout } = await promisify(execFile)(pathOf({ name: 'etcdctl', debian: 'etcd-client' }), [...flags, ...args], { env, timeout: 20_000 })
+    const options = { env: { ...process.env, ETCDCTL_API: '3' }, timeout: CTL_MS }
+    const { stdout } = await promisify(execFile)(pathOf(CTL), [...flags, ...args], options)
     return stdout.trimEnd()
   }
 
@@ -133,14 +136,16 @@ export class EtcdServer extends ServerProcess {
       ...(clientCerts && { 'trusted-ca-file': certificate, 'client-cert-auth': 'true' }),
       ...(tokenTtlS !== undefined && { 'auth-token-ttl': tokenTtlS }),
       ...(quotaBytes !== undefined && { 'quota-backend-bytes': quotaBytes }),
-      ...(autoCompaction !== undefined && { 'auto-compaction-mode': 'revision', 'auto-compaction-retention': autoCompaction }),
+      ...(autoCompaction !== undefined && {
+        'auto-compaction-mode': 'revision',
+        'auto-compaction-retention': autoCompaction,
+      }),
     }
     return [...Object.entries(all).map(([option, value]) => `--${option}=${value}`), ...args]
   }
 
   protected isReady(_pid: number, said: string): boolean {
-    return said.includes('ready to serve client requests') || said.includes('serving insecure client requests on')
-      || said.includes('serving client traffic')
+    return said.includes('serving client traffic')
   }
 
   get #data(): string {

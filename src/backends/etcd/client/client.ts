@@ -1,6 +1,6 @@
 /**
- * A client of etcd's API, version 3, for what locks need of it. Calls go over one connection; the two streams, of renewals and of
- * watches, over another: what waits for a large answer should not keep a lease from being renewed.
+ * A client of etcd's API, version 3, for what locks need of it. Calls go over one connection; the two streams, of
+ * renewals and of watches, over another: what waits for a large answer should not keep a lease from being renewed.
  */
 import { randomBytes } from 'node:crypto'
 import { ConfigurationError } from '../../../core/errors.js'
@@ -12,7 +12,8 @@ import { frame } from './frames.js'
 import { KeepAlives } from './keep-alive.js'
 import { Lane } from './lane.js'
 import * as messages from './messages.js'
-import type { LeaseResponse, RangeRequest, RangeResponse, TimeToLive, TxnRequest, TxnResponse, WatchRequest } from './messages.js'
+import type { LeaseResponse, TimeToLive, WatchRequest } from './messages.js'
+import type { RangeRequest, RangeResponse, TxnRequest, TxnResponse } from './messages.js'
 import { Watches, type Watch, type WatchListener } from './watch.js'
 import { Reader, type Writer } from './wire.js'
 
@@ -36,8 +37,8 @@ export interface EtcdClient {
   leaseRevoke(id: bigint): Promise<void>
   leaseTimeToLive(id: bigint, withKeys: boolean): Promise<TimeToLive>
   /**
-   * The TTL it has been renewed to; 0 if there is no such lease. If nothing comes for `silentMs` while something should, the question
-   * goes to another endpoint.
+   * The TTL it has been renewed to; 0 if there is no such lease. If nothing comes for `silentMs` while something
+   * should, the question goes to another endpoint.
    */
   keepAlive(id: bigint, silentMs: number): Promise<number>
   watch(request: WatchRequest, listener: WatchListener): Watch
@@ -155,7 +156,8 @@ function checked(endpoints: readonly string[]): readonly string[] {
   return endpoints.map((endpoint) => {
     const url = URL.canParse(endpoint) ? new URL(endpoint) : undefined
     if (!url || !/^https?:$/.test(url.protocol) || url.username !== '' || url.password !== '') {
-      throw new ConfigurationError('An endpoint of etcd is http://host:2379 or https://host:2379. User and password are options of their own.')
+      const form = 'http://host:2379 or https://host:2379'
+      throw new ConfigurationError(`An endpoint of etcd is ${form}. User and password are options of their own.`)
     }
     return url.origin
   })

@@ -1,4 +1,7 @@
-/** What can go wrong between us and etcd, in one class. No message has a password or a token: none of them ever gets here. */
+/**
+ * What can go wrong between us and etcd, in one class. No message has a password or a token: none of them ever gets
+ * here.
+ */
 
 export type EtcdReason =
   | 'lease-not-found'
@@ -15,7 +18,14 @@ export type EtcdReason =
   | 'other'
 
 /** Of gRPC's codes, those that we tell apart or make ourselves. */
-export const CODE = { cancelled: 1, unknown: 2, deadlineExceeded: 4, internal: 13, unavailable: 14, unauthenticated: 16 } as const
+export const CODE = {
+  cancelled: 1,
+  unknown: 2,
+  deadlineExceeded: 4,
+  internal: 13,
+  unavailable: 14,
+  unauthenticated: 16,
+} as const
 
 export interface EtcdErrorOptions {
   readonly code: number
@@ -59,13 +69,17 @@ const REASONS: readonly (readonly [RegExp, EtcdReason])[] = [
   [/request is too large|message larger than max/, 'too-large'],
   [/duplicate key given/, 'duplicate-key'],
   [/permission denied/, 'permission'],
-  // The last is what a token gets whose rights have changed since.
-  [/authentication failed|user name is empty|invalid auth token|revision (in header|of auth store) is old/, 'unauthenticated'],
+  [/authentication failed|user name is empty|invalid auth token/, 'unauthenticated'],
+  // A token of before users or rights were changed.
+  [/revision (in header|of auth store) is old/, 'unauthenticated'],
   [/revision has been compacted/, 'compacted'],
   [/timed out|deadline exceeded/, 'timeout'],
 ]
 
-/** A server says these before it does anything. Of all else that it calls unavailable it does not know what will come of it. */
+/**
+ * A server says these before it does anything. Of all else that it calls unavailable it does not know what will come of
+ * it.
+ */
 const NOT_BEGUN = /no leader|leader changed|not capable|unhealthy cluster|too many requests|proposal dropped/
 
 /** What the server said. */
@@ -117,7 +131,8 @@ export function silentError(endpoint: string, ms: number): EtcdError {
 
 /** What came is no message of etcd. */
 export function unreadableError(cause: unknown): EtcdError {
-  return new EtcdError('The answer of etcd cannot be read', { code: CODE.internal, reason: 'other', mayBeDone: true, cause })
+  const options = { code: CODE.internal, reason: 'other', mayBeDone: true, cause } as const
+  return new EtcdError('The answer of etcd cannot be read', options)
 }
 
 export function closedError(mayBeDone: boolean): EtcdError {
