@@ -276,6 +276,8 @@ describe('watches', () => {
   })
 
   it('are many, come and go, and each hears its own', async () => {
+    const first = watching(client, { key: key('first') })
+    await first.hears('created')
     const many = Array.from({ length: 100 }, (_, i) => watching(client, { key: key(`${i}`) }))
     // Closed before they are there: that must not shift the others' numbers.
     const gone = Array.from({ length: 50 }, (_, i) => watching(client, { key: key(`${i}`) }))
@@ -288,7 +290,7 @@ describe('watches', () => {
     await last.hears(`put ${folder}/last`)
     expect(many.every(({ heard }) => heard.length === 2)).toBe(true)
     expect(gone.every(({ heard }) => heard.length === 0)).toBe(true)
-    for (const one of [...many, last]) one.close()
+    for (const one of [first, ...many, last]) one.close()
   })
 
   it('hear of one large change as a whole', async () => {
