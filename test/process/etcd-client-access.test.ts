@@ -149,6 +149,26 @@ describe('users', () => {
   })
 })
 
+describe('tokens that the server signs', () => {
+  it('are asked for again when they have expired', async () => {
+    await using etcd = await startEtcd({ password: PASSWORD, tokens: 'jwt', tokenTtlS: 1 })
+    const client = connect(parseEtcdUrl(etcd.url))
+    const key = bytes('a')
+    const put = () => client.txn({ success: [{ kind: 'put', key, value: bytes('value') }] })
+    await put()
+    const early = watching(client, { key })
+    await early.hears('created')
+    await sleep(2_100)
+    await put()
+    await early.hears('put a')
+    await sleep(2_100)
+    const late = watching(client, { key })
+    await within(3_000, 'a watch after the token', late.hears('created'))
+    await put()
+    await late.hears('put a')
+  })
+})
+
 describe('a user where none is needed', () => {
   it('is not asked for the password', async () => {
     await using etcd = await startEtcd()
