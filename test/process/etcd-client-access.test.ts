@@ -132,7 +132,7 @@ describe('users', () => {
   })
 
   it('are no secret in errors of any kind', async () => {
-    const client = connect({ ...root, callTimeoutMs: 300 })
+    const client = connect({ ...root, callTimeoutMs: 1_000 })
     await put(client, 'may/a')
     await etcd.pause()
     const errors = [await failure(put(client, 'may/a')), await failure(client.range(all))]
