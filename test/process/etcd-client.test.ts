@@ -111,7 +111,8 @@ describe('txn', () => {
         { kind: 'put', key: key('a'), value: bytes('second'), ignoreLease: true, prevKv: true },
       ] satisfies RequestOp[],
     }
-    expect(await client.txn(request)).toMatchObject({ succeeded: true, responses: [{ kind: 'put', prevKv: undefined }] })
+    const first = await client.txn(request)
+    expect(first).toMatchObject({ succeeded: true, responses: [{ kind: 'put', prevKv: undefined }] })
     const again = await client.txn(request)
     expect(again).toMatchObject({
       succeeded: false,
@@ -120,7 +121,8 @@ describe('txn', () => {
         { kind: 'put', prevKv: { value: bytes('first') } },
       ],
     })
-    const moved = await client.txn({ success: [{ kind: 'put', key: key('a'), ignoreValue: true }, { kind: 'range', key: key('a') }] })
+    const a = { key: key('a') }
+    const moved = await client.txn({ success: [{ kind: 'put', ...a, ignoreValue: true }, { kind: 'range', ...a }] })
     expect(moved.responses[1]).toMatchObject({ kvs: [{ value: bytes('second'), lease: 0n, version: 3n }] })
     const gone = await client.txn({ success: [{ kind: 'delete', ...all(), prevKv: true }] })
     expect(gone.responses).toMatchObject([{ kind: 'delete', deleted: 1, prevKvs: [{ value: bytes('second') }] }])
@@ -229,7 +231,8 @@ describe('watches', () => {
     const second = await client.txn({ success: [{ ...put('a', '2'), lease: id } as RequestOp, put('b')] })
     const last = await client.txn({ success: [{ kind: 'delete', key: key('a') }] })
     await watch.hears(`delete ${folder}/a`)
-    expect(watch.heard).toEqual(['created', ...['put', 'put', 'put', 'delete'].map((type, i) => `${type} ${folder}/${'aaba'[i]}`)])
+    const expected = ['put a', 'put a', 'put b', 'delete a'].map((event) => event.replace(' ', ` ${folder}/`))
+    expect(watch.heard).toEqual(['created', ...expected])
     expect(watch.batches).toEqual([1, 2, 1])
     expect(watch.events[1]).toMatchObject({ value: bytes('2'), version: 2n, lease: id, modRevision: second.revision })
     expect(watch.events[1]?.prevKv?.value).toEqual(bytes('1'))
@@ -243,7 +246,8 @@ describe('watches', () => {
   })
 
   it('leave out what is not wanted', async () => {
-    const [deletes, puts] = [watching(client, { ...all(), filters: ['noput'] }), watching(client, { ...all(), filters: ['nodelete'] })]
+    const deletes = watching(client, { ...all(), filters: ['noput'] })
+    const puts = watching(client, { ...all(), filters: ['nodelete'] })
     await Promise.all([deletes.hears('created'), puts.hears('created')])
     await client.txn({ success: [put('a')] })
     await client.txn({ success: [{ kind: 'delete', key: key('a') }] })
@@ -272,6 +276,8 @@ describe('watches', () => {
   })
 
   it('are many, come and go, and each hears its own', async () => {
+    const first = watching(client, { key: key('first') })
+    await first.hears('created')
     const many = Array.from({ length: 100 }, (_, i) => watching(client, { key: key(`${i}`) }))
     // Closed before they are there: that must not shift the others' numbers.
     const gone = Array.from({ length: 50 }, (_, i) => watching(client, { key: key(`${i}`) }))
@@ -284,7 +290,7 @@ describe('watches', () => {
     await last.hears(`put ${folder}/last`)
     expect(many.every(({ heard }) => heard.length === 2)).toBe(true)
     expect(gone.every(({ heard }) => heard.length === 0)).toBe(true)
-    for (const one of [...many, last]) one.close()
+    for (const one of [first, ...many, last]) one.close()
   })
 
   it('hear of one large change as a whole', async () => {
@@ -308,8 +314,7 @@ describe('its life', () => {
     await waiting
     const { id } = await own.leaseGrant(60)
     await own.keepAlive(id, 500)
-    const done = new Promise<void>((resolve) => own.watch(all(), { onCreated: () => resolve(), onEvents() {}, onLost() {} }))
-    await done
+    await new Promise<void>((resolve) => own.watch(all(), { onCreated: () => resolve(), onEvents() {}, onLost() {} }))
     await sleep(20)
     expect(kept()).toBeLessThanOrEqual(before)
     await own.close()
@@ -328,7 +333,8 @@ describe('its life', () => {
     const errors = await within(500, 'the ends of calls', Promise.all([txn, ask]))
     expect(errors).toMatchObject([{ mayBeDone: true, transient: false }, { transient: false }])
     await etcd.resume()
-    expect(await failure(own.range({ key: key('a') }))).toMatchObject({ message: 'This etcd client is closed', mayBeDone: false })
+    const late = await failure(own.range({ key: key('a') }))
+    expect(late).toMatchObject({ message: 'This etcd client is closed', mayBeDone: false })
     expect(await failure(own.keepAlive(1n, 500))).toMatchObject({ message: 'This etcd client is closed' })
     expect(watch.heard).toEqual(['created'])
   })

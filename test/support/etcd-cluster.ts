@@ -1,9 +1,9 @@
 /**
  * A private etcd cluster on loopback. Nodes are killed, paused and restarted by themselves.
  *
- * What nodes say to each other goes through a proxy per node, under whose address the others know it. All of them dial the same
- * address, but each says who it is (X-Server-From), so a node can be cut off in both directions: nobody gets through its proxy, and it
- * gets through none of the others'. Clients reach it all the same.
+ * What nodes say to each other goes through a proxy per node, under whose address the others know it. All of them dial
+ * the same address, but each says who it is (X-Server-From), so a node can be cut off in both directions: nobody gets
+ * through its proxy, and it gets through none of the others'. Clients reach it all the same.
  */
 import { startEtcd, type EtcdServer, type EtcdServerOptions } from './etcd-server.js'
 import { freePort } from './ports.js'
@@ -119,8 +119,8 @@ export class EtcdCluster {
   async #leaderNow(): Promise<EtcdServer | undefined> {
     const up = this.nodes.filter(({ isUp }) => isUp)
     const statuses = await Promise.all(up.map((node) => statusOf(node).catch(() => undefined)))
-    const isLeader = ({ header }: Status) => statuses.filter((one) => one?.leader === header.member_id).length > this.nodes.length / 2
-    return up[statuses.findIndex((status) => status && isLeader(status))]
+    const votes = ({ header }: Status) => statuses.filter((one) => one?.leader === header.member_id).length
+    return up[statuses.findIndex((status) => status && votes(status) > this.nodes.length / 2)]
   }
 }
 

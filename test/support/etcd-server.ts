@@ -1,12 +1,13 @@
 /** A private etcd on loopback, for one test file. */
 import { execFile } from 'node:child_process'
-import { existsSync, rmSync } from 'node:fs'
+import { randomBytes } from 'node:crypto'
+import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { certificateFiles, makeCertificate } from './certificate.js'
 import { freePort } from './ports.js'
 import { ServerProcess, startServer, type ServerOptions } from './server-process.js'
-import { pathOf } from './unprivileged.js'
+import { giveAway, pathOf } from './unprivileged.js'
 import { until } from './until.js'
 
 export interface EtcdServerOptions extends ServerOptions {
@@ -16,7 +17,9 @@ export interface EtcdServerOptions extends ServerOptions {
   readonly clientCerts?: boolean
   /** Its user is root, and has this password. */
   readonly password?: string
-  /** Of tokens that the server makes up and remembers. They are good for 300 s after their last use, if not given. */
+  /** The server makes tokens up and remembers them ('simple'), or signs them ('jwt'). */
+  readonly tokens?: 'simple' | 'jwt'
+  /** 300 s if not given. Simple ones are good for that long after their last use. */
   readonly tokenTtlS?: number
   /** Above this it refuses to write. */
   readonly quotaBytes?: number
@@ -37,6 +40,8 @@ export interface EtcdMember {
 }
 
 const USER = 'root'
+const CTL = { name: 'etcdctl', debian: 'etcd-client' }
+const CTL_MS = 20_000
 
 export async function startEtcd(options: EtcdServerOptions = {}): Promise<EtcdServer> {
   const server = await startServer(
@@ -44,11 +49,17 @@ export async function startEtcd(options: EtcdServerOptions = {}): Promise<EtcdSe
     options,
     async (folder) => {
       if (options.tls) await makeCertificate(folder)
+      writeFileSync(jwtKeyFile(folder), randomBytes(32).toString('hex'))
+      giveAway(jwtKeyFile(folder))
     },
     (port, folder) => new EtcdServer(port, folder, options),
   )
   if (options.password !== undefined) await server.enableAuth(options.password)
   return server
+}
+
+function jwtKeyFile(folder: string): string {
+  return join(folder, 'jwt.key')
 }
 
 export class EtcdServer extends ServerProcess {
@@ -72,7 +83,8 @@ export class EtcdServer extends ServerProcess {
   get url(): string {
     const { tls, password } = this.#options
     const user = password === undefined ? '' : `${USER}:${encodeURIComponent(password)}@`
-    return `${tls ? 'etcds' : 'etcd'}://${user}127.0.0.1:${this.port}${tls ? `?ca=${encodeURIComponent(this.certificateFile)}` : ''}`
+    const address = `${user}127.0.0.1:${this.port}`
+    return tls ? `etcds://${address}?ca=${encodeURIComponent(this.certificateFile)}` : `etcd://${address}`
   }
 
   get certificateFile(): string {
@@ -100,8 +112,8 @@ export class EtcdServer extends ServerProcess {
       ...(clientCerts ? [`--cert=${certificate}`, `--key=${key}`] : []),
       ...(this.#password === undefined ? [] : [`--user=${USER}:${this.#password}`]),
     ]
-    const env = { ...process.env, ETCDCTL_API: '3' }
-    const { stdout } = await promisify(execFile)(pathOf({ name: 'etcdctl', debian: 'etcd-client' }), [...flags, ...args], { env, timeout: 20_000 })
+    const options = { env: { ...process.env, ETCDCTL_API: '3' }, timeout: CTL_MS }
+    const { stdout } = await promisify(execFile)(pathOf(CTL), [...flags, ...args], options)
     return stdout.trimEnd()
   }
 
@@ -114,7 +126,7 @@ export class EtcdServer extends ServerProcess {
   }
 
   protected arguments(): string[] {
-    const { tls, clientCerts, tokenTtlS, quotaBytes, autoCompaction, args = [], member } = this.#options
+    const { tls, clientCerts, tokens, tokenTtlS = 300, quotaBytes, autoCompaction, args = [], member } = this.#options
     const { certificate, key } = certificateFiles(this.folder)
     const peer = `http://127.0.0.1:${this.#peerPort}`
     const name = member?.name ?? 'default'
@@ -131,16 +143,20 @@ export class EtcdServer extends ServerProcess {
       logger: 'zap',
       ...(tls && { 'cert-file': certificate, 'key-file': key }),
       ...(clientCerts && { 'trusted-ca-file': certificate, 'client-cert-auth': 'true' }),
-      ...(tokenTtlS !== undefined && { 'auth-token-ttl': tokenTtlS }),
+      ...(tokens === 'jwt'
+        ? { 'auth-token': `jwt,sign-method=HS256,priv-key=${jwtKeyFile(this.folder)},ttl=${tokenTtlS}s` }
+        : { 'auth-token-ttl': tokenTtlS }),
       ...(quotaBytes !== undefined && { 'quota-backend-bytes': quotaBytes }),
-      ...(autoCompaction !== undefined && { 'auto-compaction-mode': 'revision', 'auto-compaction-retention': autoCompaction }),
+      ...(autoCompaction !== undefined && {
+        'auto-compaction-mode': 'revision',
+        'auto-compaction-retention': autoCompaction,
+      }),
     }
     return [...Object.entries(all).map(([option, value]) => `--${option}=${value}`), ...args]
   }
 
   protected isReady(_pid: number, said: string): boolean {
-    return said.includes('ready to serve client requests') || said.includes('serving insecure client requests on')
-      || said.includes('serving client traffic')
+    return said.includes('serving client traffic')
   }
 
   get #data(): string {

@@ -30,7 +30,7 @@ export function watching(client: EtcdClient, request: WatchRequest): Watching {
       revisions.push(revision)
     },
     onEvents: (some) => {
-      heard.push(...some.map(({ type, key }) => `${type} ${key}`))
+      heard.push(...some.map(({ type, key }) => `${type} ${key.toString()}`))
       events.push(...some)
       batches.push(some.length)
     },

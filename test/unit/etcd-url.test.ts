@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
+import { createEtcdClient } from '../../src/backends/etcd/client/client.js'
 import { parseEtcdUrl } from '../../src/backends/etcd/url.js'
 import { ConfigurationError } from '../../src/index.js'
 import { makeFolder, removeAtEnd } from '../support/processes.js'
@@ -31,6 +32,14 @@ describe('etcd://', () => {
   it('reads files', () => {
     const { tls } = parseEtcdUrl(`etcds://a?ca=${file('ca')}&cert=${file('cert')}&key=${file('key')}`)
     expect(tls).toEqual({ ca: 'content of ca', cert: 'content of cert', key: 'content of key' })
+  })
+})
+
+describe('endpoints', () => {
+  const wrong = [[], ['localhost:2379'], ['etcd://a'], ['http://user:canary@a'], ['http://a', 'canary']]
+  it.each(wrong.map((endpoints) => [endpoints]))('%j are refused', (endpoints) => {
+    expect(() => createEtcdClient({ endpoints })).toThrow(ConfigurationError)
+    expect(() => createEtcdClient({ endpoints })).not.toThrow(/canary/)
   })
 })
 

@@ -1,11 +1,18 @@
-/** How messages of etcd are encoded, and cut out of a stream. That etcd understands them is for test/process/etcd-client.test.ts. */
+/**
+ * How messages of etcd are encoded, and cut out of a stream. That etcd understands them is for
+ * test/process/etcd-client.test.ts.
+ */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Deframer, frame } from '../../src/backends/etcd/client/frames.js'
 import * as messages from '../../src/backends/etcd/client/messages.js'
 import { Reader, WireError, Writer } from '../../src/backends/etcd/client/wire.js'
 
-type Field = { readonly int64: bigint } | { readonly bytes: Uint8Array } | { readonly text: string } | { readonly message: readonly Field[] }
+type Field =
+  | { readonly int64: bigint }
+  | { readonly bytes: Uint8Array }
+  | { readonly text: string }
+  | { readonly message: readonly Field[] }
 
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
 const bytes = fc.uint8Array({ minLength: 1, maxLength: 400 })
@@ -128,7 +135,8 @@ describe('fields', () => {
 
 describe('requests', () => {
   it('of a range', () => {
-    const request = { key, rangeEnd: Buffer.from('l'), limit: 5, sort: { by: 'create', order: 'descend' }, maxCreateRevision: 9n } as const
+    const sort = { by: 'create', order: 'descend' } as const
+    const request = { key, rangeEnd: Buffer.from('l'), limit: 5, sort, maxCreateRevision: 9n }
     expect(hex((writer) => messages.writeRange(writer, request))).toBe('0a016b12016c1805280230026809')
   })
 
@@ -173,8 +181,10 @@ describe('answers', () => {
       writer.int64(4, 1_000n)
       writer.text(99, 'new')
     })
-    const kv = { key: Buffer.from('a'), value: Buffer.from('value'), createRevision: 5n, modRevision: 6n, version: 2n, lease: -7n }
-    expect(messages.readRange(new Reader(encoded))).toEqual({ kind: 'range', revision: 42n, kvs: [kv], more: true, count: 1_000 })
+    const numbers = { createRevision: 5n, modRevision: 6n, version: 2n, lease: -7n }
+    const kvs = [{ key: Buffer.from('a'), value: Buffer.from('value'), ...numbers }]
+    const answer = messages.readRange(new Reader(encoded))
+    expect(answer).toEqual({ kind: 'range', revision: 42n, kvs, more: true, count: 1_000 })
   })
 
   it('to an empty transaction within one', () => {
@@ -195,14 +205,15 @@ describe('answers', () => {
       writer.flag(4, true)
       writer.text(6, 'why')
     })
-    expect(messages.readWatchResponse(new Reader(encoded))).toMatchObject({ watchId: -1n, created: true, canceled: true, cancelReason: 'why' })
+    const answer = messages.readWatchResponse(new Reader(encoded))
+    expect(answer).toMatchObject({ watchId: -1n, created: true, canceled: true, cancelReason: 'why' })
   })
 })
 
 describe('frames', () => {
   it('come out whole, however they are split', () => {
     fc.assert(
-      fc.property(fc.array(fc.uint8Array({ maxLength: 50 })), fc.array(fc.integer({ min: 1, max: 30 })), (all, sizes) => {
+      fc.property(fc.array(bytes), fc.array(fc.integer({ min: 1, max: 300 })), (all, sizes) => {
         const stream = Buffer.concat(all.map((value) => frame(value, (writer, content) => writer.bytes(1, content))))
         const expected = all.map((value) => written((writer) => writer.bytes(1, value)).toString('hex'))
         const deframer = new Deframer()

@@ -34,7 +34,9 @@ export function parseEtcdUrl(url: string): EtcdOptions {
 
 function endpointOf(text: string, scheme: string): string {
   const { host, port = DEFAULT_PORT } = HOST.exec(text)?.groups ?? {}
-  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) throw refuse('This etcd: URL has no proper host and port.')
+  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
+    throw refuse('This etcd: URL has no proper host and port.')
+  }
   return `${scheme}://${host}:${port}`
 }
 
@@ -59,7 +61,8 @@ function contentsOf(name: string, file: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (error) {
-    throw new ConfigurationError(`The file that ${name} names cannot be read (${(error as NodeJS.ErrnoException).code}).`)
+    const { code } = error as NodeJS.ErrnoException
+    throw new ConfigurationError(`The file that ${name} names cannot be read (${code}).`)
   }
 }
 
@@ -72,7 +75,7 @@ function decode(text: string): string {
 }
 
 function refuse(why: string): ConfigurationError {
-  return new ConfigurationError(
-    `${why} Such a URL is etcd://user:password@host1:2379,host2:2379; special characters in a name or password have to be percent-encoded.`,
-  )
+  const form = 'etcd://user:password@host1:2379,host2:2379'
+  const encoding = 'special characters in a name or password have to be percent-encoded'
+  return new ConfigurationError(`${why} Such a URL is ${form}; ${encoding}.`)
 }

@@ -1,6 +1,7 @@
 /**
- * The token that stands for user and password. It is asked for when it is first needed, and again when the server does not know it
- * any more: tokens expire, and some servers forget them when they start again. All who need one at a time share one request.
+ * The token that stands for user and password. It is asked for when it is first needed, and again when the server does
+ * not know it any more: tokens expire, and some servers forget them when they start again. All who need one at a time
+ * share one request.
  */
 import { EtcdError } from './errors.js'
 
@@ -54,7 +55,8 @@ export class Auth {
     if (!(error instanceof EtcdError) || error.transient) return error
     const { code, reason } = error
     const why = reason === 'unauthenticated' ? 'the user or the password is wrong' : error.message
-    return (this.trouble = new EtcdError(`etcd lets "${this.#credentials!.username}" not in: ${why}`, { code, reason: 'unauthenticated' }))
+    const message = `etcd lets "${this.#credentials!.username}" not in: ${why}`
+    return (this.trouble = new EtcdError(message, { code, reason: 'unauthenticated' }))
   }
 }
 

@@ -1,8 +1,9 @@
 /**
- * Calls with one request and one answer: waiting (for a connection, a token) → sent → answered | waiting again | failed.
+ * Calls with one request and one answer: waiting (for a connection, a token) → sent → answered | waiting again |
+ * failed.
  *
- * All tries share one deadline. What was certainly not carried out is tried again, elsewhere if there is another endpoint. What may
- * have been is tried again only if it may be carried out twice.
+ * All tries share one deadline. What was certainly not carried out is tried again, elsewhere if there is another
+ * endpoint. What may have been is tried again only if it may be carried out twice.
  */
 import { constants, type ClientHttp2Stream } from 'node:http2'
 import type { Auth } from './auth.js'
@@ -55,12 +56,15 @@ export class Calls {
 
 const { NGHTTP2_CANCEL, NGHTTP2_REFUSED_STREAM } = constants
 
+type Resolve = (answer: Buffer) => void
+type Reject = (error: EtcdError) => void
+
 class Call {
   readonly #calls: Calls
   readonly #kind: CallKind
   readonly #request: Buffer
-  readonly #resolve: (answer: Buffer) => void
-  readonly #reject: (error: EtcdError) => void
+  readonly #resolve: Resolve
+  readonly #reject: Reject
   readonly #startedAt = performance.now()
   #timer: NodeJS.Timeout | undefined
   /** The try under way. */
@@ -70,7 +74,7 @@ class Call {
   #hasRenewedToken = false
   #isOver = false
 
-  constructor(calls: Calls, kind: CallKind, request: Buffer, resolve: (answer: Buffer) => void, reject: (error: EtcdError) => void) {
+  constructor(calls: Calls, kind: CallKind, request: Buffer, resolve: Resolve, reject: Reject) {
     this.#calls = calls
     this.#kind = kind
     this.#request = request
@@ -160,17 +164,16 @@ class Call {
   #expire(): void {
     const { lane, timeoutMs } = this.#calls
     const attempt = this.#attempt
-    const { trouble } = lane
-    const error = new EtcdError(
-      attempt || !trouble ? `etcd has not answered within ${timeoutMs} ms` : `etcd cannot be reached: ${trouble.message}`,
-      {
-        code: attempt ? CODE.deadlineExceeded : CODE.unavailable,
-        reason: attempt || !trouble ? 'timeout' : 'unreachable',
-        mayBeDone: attempt !== undefined,
-        transient: true,
-        cause: trouble,
-      },
-    )
+    // Of what was sent, trouble with other endpoints says nothing.
+    const trouble = attempt ? undefined : lane.trouble
+    const why = trouble ? `etcd cannot be reached: ${trouble.message}` : `etcd has not answered within ${timeoutMs} ms`
+    const error = new EtcdError(why, {
+      code: trouble ? CODE.unavailable : CODE.deadlineExceeded,
+      reason: trouble ? 'unreachable' : 'timeout',
+      mayBeDone: attempt !== undefined,
+      transient: true,
+      cause: trouble,
+    })
     if (attempt) {
       lane.leave(attempt.connection, error, { reuse: !attempt.isSilent })
       attempt.cancel()

@@ -1,18 +1,19 @@
 /**
- * A client of etcd's API, version 3, for what locks need of it. Calls go over one connection; the two streams, of renewals and of
- * watches, over another: what waits for a large answer should not keep a lease from being renewed.
+ * A client of etcd's API, version 3, for what locks need of it. Calls go over one connection; the two streams, of
+ * renewals and of watches, over another: what waits for a large answer should not keep a lease from being renewed.
  */
 import { randomBytes } from 'node:crypto'
 import { ConfigurationError } from '../../../core/errors.js'
 import { Auth, type Credentials } from './auth.js'
 import { Calls, type CallKind } from './call.js'
 import type { TlsOptions } from './connection.js'
-import { EtcdError } from './errors.js'
+import { EtcdError, unreadableError } from './errors.js'
 import { frame } from './frames.js'
 import { KeepAlives } from './keep-alive.js'
 import { Lane } from './lane.js'
 import * as messages from './messages.js'
-import type { LeaseResponse, RangeRequest, RangeResponse, TimeToLive, TxnRequest, TxnResponse, WatchRequest } from './messages.js'
+import type { LeaseResponse, TimeToLive, WatchRequest } from './messages.js'
+import type { RangeRequest, RangeResponse, TxnRequest, TxnResponse } from './messages.js'
 import { Watches, type Watch, type WatchListener } from './watch.js'
 import { Reader, type Writer } from './wire.js'
 
@@ -36,8 +37,8 @@ export interface EtcdClient {
   leaseRevoke(id: bigint): Promise<void>
   leaseTimeToLive(id: bigint, withKeys: boolean): Promise<TimeToLive>
   /**
-   * The TTL it has been renewed to; 0 if there is no such lease. If nothing comes for `silentMs` while something should, the question
-   * goes to another endpoint.
+   * The TTL it has been renewed to; 0 if there is no such lease. If nothing comes for `silentMs` while something
+   * should, the question goes to another endpoint.
    */
   keepAlive(id: bigint, silentMs: number): Promise<number>
   watch(request: WatchRequest, listener: WatchListener): Watch
@@ -67,8 +68,8 @@ class Client implements EtcdClient {
   readonly #watches: Watches
 
   constructor(options: EtcdOptions) {
-    const { endpoints, tls = {}, callTimeoutMs: timeoutMs = CALL_TIMEOUT_MS } = options
-    if (endpoints.length === 0) throw new ConfigurationError('An etcd client needs an endpoint.')
+    const { tls = {}, callTimeoutMs: timeoutMs = CALL_TIMEOUT_MS } = options
+    const endpoints = checked(options.endpoints)
     const lane = () => new Lane({ endpoints, tls, timeoutMs })
     this.#lanes = [lane(), lane()]
     this.#auth = new Auth(credentialsOf(options), (credentials) => this.#authenticate(credentials))
@@ -132,7 +133,12 @@ class Client implements EtcdClient {
     write: (writer: Writer, request: Request) => void,
     read: (reader: Reader) => Response,
   ): Promise<Response> {
-    return read(new Reader(await this.#calls.call(kind, frame(request, write))))
+    const answer = await this.#calls.call(kind, frame(request, write))
+    try {
+      return read(new Reader(answer))
+    } catch (error) {
+      throw unreadableError(error)
+    }
   }
 
   #authenticate({ username, password }: Credentials): Promise<string> {
@@ -142,6 +148,19 @@ class Client implements EtcdClient {
   async #mayRead({ key, rangeEnd }: WatchRequest): Promise<void> {
     await this.range({ key, ...(rangeEnd && { rangeEnd }), countOnly: true, serializable: true })
   }
+}
+
+/** They are quoted in errors, so there must be no secrets in them. */
+function checked(endpoints: readonly string[]): readonly string[] {
+  if (endpoints.length === 0) throw new ConfigurationError('An etcd client needs an endpoint.')
+  return endpoints.map((endpoint) => {
+    const url = URL.canParse(endpoint) ? new URL(endpoint) : undefined
+    if (!url || !/^https?:$/.test(url.protocol) || url.username !== '' || url.password !== '') {
+      const form = 'http://host:2379 or https://host:2379'
+      throw new ConfigurationError(`An endpoint of etcd is ${form}. User and password are options of their own.`)
+    }
+    return url.origin
+  })
 }
 
 function credentialsOf({ username, password = '' }: EtcdOptions): Credentials | undefined {

@@ -1,8 +1,10 @@
 /**
- * One HTTP/2 connection to one endpoint: connecting → open → closing | closed. It is open with the first SETTINGS of the server:
- * a process that is stopped still accepts TCP. It does not keep our process alive; whoever waits for an answer does that.
+ * One HTTP/2 connection to one endpoint: connecting → open → closing | closed. It is open with the first SETTINGS of
+ * the server: a process that is stopped still accepts TCP. It does not keep our process alive; whoever waits for an
+ * answer does that.
  */
-import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream, type OutgoingHttpHeaders } from 'node:http2'
+import { connect, constants } from 'node:http2'
+import type { ClientHttp2Session, ClientHttp2Stream, OutgoingHttpHeaders } from 'node:http2'
 import { connectionError, silentError } from './errors.js'
 
 export interface TlsOptions {
@@ -113,16 +115,20 @@ export class Connection {
     })
   }
 
+  /** Once nothing has been heard for that long: so our own questions, which are answered, are that far apart. */
   #pingLater(): NodeJS.Timeout {
-    return setTimeout(() => this.#ping(), PING_EVERY_MS).unref()
+    const silentMs = performance.now() - this.heardAt
+    const inMs = silentMs < PING_EVERY_MS ? PING_EVERY_MS - silentMs + 1 : PING_EVERY_MS
+    return setTimeout(() => this.#ping(), inMs).unref()
   }
 
   /** Only while something is open: else it is not needed, and not welcome. */
   #ping(): void {
     this.#pingTimer = undefined
     if (this.#streams === 0 || this.#session.destroyed) return
+    const wasHeard = performance.now() - this.heardAt < PING_EVERY_MS
     this.#pingTimer = this.#pingLater()
-    if (performance.now() - this.heardAt < PING_EVERY_MS) return
+    if (wasHeard) return
     const timer = setTimeout(() => this.destroy(silentError(this.endpoint, PING_ANSWER_MS)), PING_ANSWER_MS).unref()
     this.#session.ping((error) => {
       clearTimeout(timer)

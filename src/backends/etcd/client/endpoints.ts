@@ -39,9 +39,10 @@ export class Endpoints {
   next(): { readonly url: string; readonly inMs: number } {
     const now = performance.now()
     const inOrder = [...this.#all.slice(this.#current), ...this.#all.slice(0, this.#current)]
-    const soonest = inOrder.reduce((best, one) => (Math.max(one.retryAt, now) < Math.max(best.retryAt, now) ? one : best))
+    const waitMs = ({ retryAt }: Endpoint) => Math.max(0, retryAt - now)
+    const soonest = inOrder.reduce((best, one) => (waitMs(one) < waitMs(best) ? one : best))
     this.#current = this.#all.indexOf(soonest)
-    return { url: soonest.url, inMs: Math.max(0, soonest.retryAt - now) }
+    return { url: soonest.url, inMs: waitMs(soonest) }
   }
 
   /** How long until the first of them may be tried. */

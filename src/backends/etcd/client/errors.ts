@@ -1,4 +1,7 @@
-/** What can go wrong between us and etcd, in one class. No message has a password or a token: none of them ever gets here. */
+/**
+ * What can go wrong between us and etcd, in one class. No message has a password or a token: none of them ever gets
+ * here.
+ */
 
 export type EtcdReason =
   | 'lease-not-found'
@@ -15,7 +18,14 @@ export type EtcdReason =
   | 'other'
 
 /** Of gRPC's codes, those that we tell apart or make ourselves. */
-export const CODE = { cancelled: 1, unknown: 2, deadlineExceeded: 4, internal: 13, unavailable: 14, unauthenticated: 16 } as const
+export const CODE = {
+  cancelled: 1,
+  unknown: 2,
+  deadlineExceeded: 4,
+  internal: 13,
+  unavailable: 14,
+  unauthenticated: 16,
+} as const
 
 export interface EtcdErrorOptions {
   readonly code: number
@@ -59,13 +69,17 @@ const REASONS: readonly (readonly [RegExp, EtcdReason])[] = [
   [/request is too large|message larger than max/, 'too-large'],
   [/duplicate key given/, 'duplicate-key'],
   [/permission denied/, 'permission'],
-  // The last is what a token gets whose rights have changed since.
-  [/authentication failed|user name is empty|invalid auth token|revision (in header|of auth store) is old/, 'unauthenticated'],
+  [/authentication failed|user name is empty|invalid auth token/, 'unauthenticated'],
+  // A token of before users or rights were changed.
+  [/revision (in header|of auth store) is old/, 'unauthenticated'],
   [/revision has been compacted/, 'compacted'],
   [/timed out|deadline exceeded/, 'timeout'],
 ]
 
-/** A server says these before it does anything. Of all else that it calls unavailable it does not know what will come of it. */
+/**
+ * A server says these before it does anything. Of all else that it calls unavailable it does not know what will come of
+ * it.
+ */
 const NOT_BEGUN = /no leader|leader changed|not capable|unhealthy cluster|too many requests|proposal dropped/
 
 /** What the server said. */
@@ -97,7 +111,7 @@ const CERTIFICATE = /CERT|SELF_SIGNED|UNABLE_TO_|ERR_TLS|ERR_SSL|HOSTNAME_MISMAT
 /** Of a connection that could not be made, or ended. `mayBeDone`: of the request that was on it. */
 export function connectionError(endpoint: string, cause: unknown, mayBeDone = false): EtcdError {
   if (cause instanceof EtcdError) return mayBeDone ? cause.afterUnsureTry() : cause
-  const { code = '', message = '' } = (cause ?? {}) as NodeJS.ErrnoException
+  const { code = '', message = '' } = (cause ?? {}) as Partial<NodeJS.ErrnoException>
   const isCertificate = CERTIFICATE.test(code)
   const what = isCertificate ? `No TLS with ${endpoint}` : `${endpoint} cannot be reached`
   const why = [code, message].filter((part) => part !== '').join(': ') || 'the connection was closed'
@@ -113,6 +127,12 @@ export function connectionError(endpoint: string, cause: unknown, mayBeDone = fa
 export function silentError(endpoint: string, ms: number): EtcdError {
   const options = { code: CODE.unavailable, reason: 'unreachable', transient: true } as const
   return new EtcdError(`${endpoint} has been silent for ${Math.round(ms)} ms`, options)
+}
+
+/** What came is no message of etcd. */
+export function unreadableError(cause: unknown): EtcdError {
+  const options = { code: CODE.internal, reason: 'other', mayBeDone: true, cause } as const
+  return new EtcdError('The answer of etcd cannot be read', options)
 }
 
 export function closedError(mayBeDone: boolean): EtcdError {

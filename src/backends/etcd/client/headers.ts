@@ -24,7 +24,8 @@ export function statusOf(headers: IncomingHttpHeaders & IncomingHttpStatusHeader
   if (status !== undefined) return statusError(Number(status), decode(String(headers['grpc-message'] ?? '')))
   const http = headers[':status']
   if (http === undefined || http === 200) return undefined
-  return new EtcdError(`This is no etcd: it answers with HTTP status ${http}`, { code: CODE.unknown, reason: 'other', mayBeDone: true })
+  const options = { code: CODE.unknown, reason: 'other', mayBeDone: true } as const
+  return new EtcdError(`This is no etcd: it answers with HTTP status ${http}`, options)
 }
 
 function decode(message: string): string {

@@ -1,6 +1,6 @@
 /**
- * Renewals of leases, all on one stream. An ask is: waiting (for the stream) → sent → answered | given up; a stream that is lost takes
- * those that were sent back to waiting.
+ * Renewals of leases, all on one stream. An ask is: waiting (for the stream) → sent → answered | given up; a stream
+ * that is lost takes those that were sent back to waiting.
  */
 import { closedError, CODE, EtcdError, silentError } from './errors.js'
 import { frame } from './frames.js'

@@ -85,20 +85,23 @@ export class Lane {
   }
 
   async #open(url: string): Promise<Connection> {
-    const { connection, ready } = Connection.open(url, this.#tls, this.#connectMs)
-    const abort = () => connection.destroy(closedError(false))
-    this.#closing.signal.addEventListener('abort', abort)
+    const { signal } = this.#closing
+    let abort: (() => void) | undefined
     try {
+      // Certificates that are none are found out at once.
+      const { connection, ready } = Connection.open(url, this.#tls, this.#connectMs)
+      abort = () => connection.destroy(closedError(false))
+      signal.addEventListener('abort', abort)
       await ready
+      this.#hasWorked = false
+      this.#endpoints.connected(url)
+      return (this.#current = connection)
     } catch (error) {
       const trouble = connectionError(url, error)
       this.#endpoints.failed(url, trouble)
       throw trouble
     } finally {
-      this.#closing.signal.removeEventListener('abort', abort)
+      if (abort) signal.removeEventListener('abort', abort)
     }
-    this.#hasWorked = false
-    this.#endpoints.connected(url)
-    return (this.#current = connection)
   }
 }

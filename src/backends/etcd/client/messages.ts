@@ -1,6 +1,6 @@
 /**
- * The messages of etcd that are used here: what they say, and how. 64-bit numbers are bigints. Keys and values in an answer are
- * views of what was received: whoever keeps one for long copies it, or keeps all that came with it.
+ * The messages of etcd that are used here: what they say, and how. 64-bit numbers are bigints. Keys and values in an
+ * answer are views of what was received: whoever keeps one for long copies it, or keeps all that came with it.
  */
 import { Reader, Writer } from './wire.js'
 
@@ -202,9 +202,11 @@ export function writeLeaseId(writer: Writer, id: bigint): void {
   writer.int64(1, id)
 }
 
-export function writeLeaseTimeToLive(writer: Writer, { id, withKeys }: { readonly id: bigint; readonly withKeys: boolean }): void {
-  writer.int64(1, id)
-  writer.flag(2, withKeys)
+type TimeToLiveRequest = { readonly id: bigint; readonly withKeys: boolean }
+
+export function writeLeaseTimeToLive(writer: Writer, request: TimeToLiveRequest): void {
+  writer.int64(1, request.id)
+  writer.flag(2, request.withKeys)
 }
 
 export function writeWatchCreate(writer: Writer, request: WatchRequest): void {
@@ -227,9 +229,9 @@ export function writeWatchCancel(writer: Writer, watchId: bigint): void {
   writer.message(2, watchId, writeLeaseId)
 }
 
-export function writeAuthenticate(writer: Writer, { name, password }: { readonly name: string; readonly password: string }): void {
-  writer.text(1, name)
-  writer.text(2, password)
+export function writeAuthenticate(writer: Writer, request: { readonly name: string; readonly password: string }): void {
+  writer.text(1, request.name)
+  writer.text(2, request.password)
 }
 
 const NO_BYTES: Buffer = Buffer.alloc(0)
@@ -403,7 +405,14 @@ function readWatchEvent(reader: Reader): WatchEvent {
   return { type, key, value, createRevision, modRevision, version, lease, prevKv }
 }
 
-const NO_KEY_VALUE: KeyValue = { key: NO_BYTES, value: NO_BYTES, createRevision: 0n, modRevision: 0n, version: 0n, lease: 0n }
+const NO_KEY_VALUE: KeyValue = {
+  key: NO_BYTES,
+  value: NO_BYTES,
+  createRevision: 0n,
+  modRevision: 0n,
+  version: 0n,
+  lease: 0n,
+}
 
 export function readToken(reader: Reader): string {
   let token = ''

@@ -5,10 +5,11 @@ import { constants, type ClientHttp2Stream } from 'node:http2'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Auth } from './auth.js'
 import type { Connection } from './connection.js'
-import { connectionError, type EtcdError } from './errors.js'
+import { connectionError, unreadableError, type EtcdError } from './errors.js'
 import { Deframer } from './frames.js'
 import { requestHeaders, statusOf } from './headers.js'
 import type { Lane } from './lane.js'
+import { WireError } from './wire.js'
 
 export interface StreamUser {
   readonly path: string
@@ -115,7 +116,12 @@ export class StandingStream {
       connection.heard()
       if (this.#current !== current) return
       this.#lane.worked(connection)
-      deframer.push(chunk, (message) => this.#user.onMessage(message))
+      try {
+        deframer.push(chunk, (message) => this.#user.onMessage(message))
+      } catch (error) {
+        if (!(error instanceof WireError)) throw error
+        this.drop(unreadableError(error))
+      }
     })
     stream.on('trailers', (headers) => (status = statusOf(headers)))
     stream.on('error', (error) => (trouble = error))

@@ -1,13 +1,14 @@
 /**
- * Watches, all on one stream. One is: new → asked for → there → (the stream is lost) new … → closed. The server answers requests for
- * watches in their order, and gives each a number, which events carry.
+ * Watches, all on one stream. One is: new → asked for → there → (the stream is lost) new … → closed. The server answers
+ * requests for watches in their order, and gives each a number, which events carry.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Auth } from './auth.js'
 import { CODE, EtcdError, statusError } from './errors.js'
 import { frame } from './frames.js'
 import type { Lane } from './lane.js'
-import { readWatchResponse, writeWatchCancel, writeWatchCreate, type WatchEvent, type WatchRequest, type WatchResponse } from './messages.js'
+import { readWatchResponse, writeWatchCancel, writeWatchCreate } from './messages.js'
+import type { WatchEvent, WatchRequest, WatchResponse } from './messages.js'
 import { StandingStream, type StreamUser } from './standing-stream.js'
 import { Reader } from './wire.js'
 

@@ -1,6 +1,6 @@
 /**
- * The encoding of protobuf, as far as etcd's messages need it: varints and byte strings, each after a tag that has the number of
- * its field. A 64-bit number is handled as two halves, since arithmetic on bigints is several times slower.
+ * The encoding of protobuf, as far as etcd's messages need it: varints and byte strings, each after a tag that has the
+ * number of its field. A 64-bit number is handled as two halves, since arithmetic on bigints is several times slower.
  */
 
 const VARINT = 0
@@ -13,7 +13,10 @@ const HALF = 2 ** 32
 /** The high half of the largest integer that a number holds exactly. */
 const SAFE_HIGH = 2 ** 21
 
-/** Of one message, after `reserved` bytes that are left for whatever goes in front of it. Fields with their default are left out. */
+/**
+ * Of one message, after `reserved` bytes that are left for whatever goes in front of it. Fields with their default are
+ * left out.
+ */
 export class Writer {
   #bytes: Buffer
   #length: number
@@ -118,8 +121,8 @@ function varintSize(value: number): number {
 export class WireError extends Error {}
 
 /**
- * Goes through the fields of a message. After `next()` says that there is one, `field` is its number, and exactly one of the
- * others has to be called. Byte strings are views of the buffer.
+ * Goes through the fields of a message. After `next()` says that there is one, `field` is its number, and exactly one
+ * of the others has to be called. Byte strings are views of the buffer.
  */
 export class Reader {
   field = 0
