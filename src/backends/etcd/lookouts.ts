@@ -20,11 +20,10 @@ export interface LookoutListener {
   granted(own: OwnClaim, line: Line): void
   /** Its key is not there any more. */
   vanished(own: OwnClaim): void
-  /** Who waits has to ask: the line cannot be read. */
-  blind(own: OwnClaim): void
 }
 
 const KEPT_MS = 1_000
+const READ_AGAIN_MS = 50
 
 export class Lookouts {
   readonly #client: EtcdClient
@@ -82,7 +81,7 @@ class Lookout {
     this.#listener = listener
     this.#onEnd = onEnd
     this.#watch = client.watch({ key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }, {
-      onCreated: () => void this.#read(),
+      onCreated: (revision) => void this.#read(revision),
       onEvents: (events) => this.#happened(events),
       onLost: () => this.#forget(),
     })
@@ -115,7 +114,8 @@ class Lookout {
     this.#opened++
   }
 
-  async #read(): Promise<void> {
+  /** As of a revision that is not before that of the watch: what is between the two would be missed. */
+  async #read(watchedFrom: bigint): Promise<void> {
     this.#forget()
     this.#early = []
     const opened = this.#opened
@@ -123,14 +123,14 @@ class Lookout {
     try {
       const { kvs, revision } = await this.#client.range({ key: toBytes(this.#directory), rangeEnd: toBytes(endOf(this.#directory)) })
       if (isStale()) return
+      // While its leader changes, etcd 3.4 may answer with what was true a moment ago.
+      if (revision < watchedFrom) throw new Error('This is of the past.')
       const { standings } = new Line(standingsIn(this.#directory, kvs))
       this.#standings = new Map(standings.map((standing) => [standing.key, standing]))
       this.#revision = revision
     } catch {
       if (isStale()) return
-      // They hear what is wrong, and when it is over they are asked for the line again.
-      for (const own of [...this.#waiting.values()]) this.#listener.blind(own)
-      this.#clock.timer(KEPT_MS, () => void (isStale() || this.#read()), 'background')
+      this.#clock.timer(READ_AGAIN_MS, () => void (isStale() || this.#read(watchedFrom)), 'background')
       return
     }
     this.#apply(this.#early)

@@ -438,10 +438,6 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#lost(own)
   }
 
-  blind(own: OwnClaim): void {
-    this.#scope.wake({ kind: 'look', resource: own.claim.resource })
-  }
-
   told(text: string): void {
     const message = readMessage(text)
     const own = message && this.#claims.at(message[1])
