@@ -95,12 +95,16 @@ export class Steps implements LeaseListener, LookoutListener {
       this.#claims.leaves(own)
       return this.#ask(claim, ifBusy)
     }
+    // It is wanted: what has expired by now, or will before the answer, is not to be deleted in the meantime.
+    if (own.isHeld) own.until = Math.max(own.until, sentAt + claim.ttlMs)
     const step = isUnsure && ifBusy === 'queue' ? joiningOnce(own) : looking(own)
     const [outcome] = await Promise.all([
       this.#txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
       this.leases.cover(lease, sentAt),
     ])
     const line = lineOf(own.directory, outcome.responses.at(-1))
+    // Its key may be there still, while its end is on the way.
+    if (isLeaving(own)) return this.#ask(claim, ifBusy)
     if (!this.#isMine(own, line.find(own.key)) || lease.isOver) {
       this.#forget(own)
       return this.#ask(claim, ifBusy)
@@ -126,6 +130,11 @@ export class Steps implements LeaseListener, LookoutListener {
 
   async #asked(own: OwnClaim, sentAt: number, ifBusy: 'queue' | 'leave', outcome: Outcome): Promise<ClaimState> {
     const { claim, key } = own
+    if (isLeaving(own)) {
+      // Whoever released it did not wait for the answer, and may have come before it.
+      await this.#delete(own)
+      return { status: 'failed', error: new BackendError('The claim was withdrawn meanwhile.', { transient: true }) }
+    }
     own.isUnsure = false
     const last = outcome.responses.at(-1)
     if (last?.kind !== 'range') {
@@ -428,9 +437,11 @@ export class Steps implements LeaseListener, LookoutListener {
   granted(own: OwnClaim, line: Line): void {
     // Whenever it came to hold, the server counts from there.
     const since = own.lease.renewedAt
+    const { resource, id: claimId } = own.claim
+    // By the time that its holder has begun, it might be over: who asks has the lease renewed first.
+    if (this.#now - since > own.value.ttl / 2) return this.#scope.wake({ kind: 'look', resource })
     own.createRevision = line.find(own.key)!.createRevision
     this.#holds(own, since)
-    const { resource, id: claimId } = own.claim
     this.#scope.wake({ kind: 'granted', resource, claimId, epoch: own.createRevision, since, waiting: line.waiting })
   }
 
@@ -588,6 +599,11 @@ function stateOf(key: string, standings: readonly Standing[]): ResourceState {
     holders: line.standings.slice(0, line.holders).map((one) => ({ ...describe(one), take: takeOf(one) })),
     waiters: line.standings.slice(line.holders).map((one) => ({ owner: describe(one).owner!, take: takeOf(one) })),
   }
+}
+
+/** Looked at again after something was waited for. */
+function isLeaving({ state }: OwnClaim): boolean {
+  return state === 'leaving'
 }
 
 function readMessage(text: string): Message | undefined {
