@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import ts from 'typescript'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { makeFolder } from '../support/processes.js'
+import { startEtcd } from '../support/etcd-server.js'
 import { startPostgres } from '../support/postgres-server.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
@@ -102,7 +103,7 @@ describe('examples', () => {
 
   test('each one is run here', () => {
     const files = readdirSync(join(root, 'examples')).filter((name) => name.endsWith('.mjs')).sort()
-    expect(files).toEqual([...Object.keys(EXAMPLES), 'sell-once', 'workers'].map((name) => `${name}.mjs`).sort())
+    expect(files).toEqual([...Object.keys(EXAMPLES), 'beside-etcdctl', 'sell-once', 'workers'].map((name) => `${name}.mjs`).sort())
   })
 
   const cases = Object.keys(EXAMPLES).flatMap((name) => [[name, 'memory'], [name, 'Redis']] as const)
@@ -111,6 +112,13 @@ describe('examples', () => {
     const expected = EXAMPLES[name]!
     if (UNORDERED.includes(name)) expect(lines.sort()).toEqual([...expected].sort())
     else expect(lines).toEqual(expected)
+  })
+
+  test('beside-etcdctl', async () => {
+    await using etcd = await startEtcd()
+    expect(said(await run('beside-etcdctl', [], { HOLDFAST_URL: etcd.url }))).toEqual([
+      'holdfast: has it', 'etcdctl: waits', 'holdfast: done', 'etcdctl: has it', 'etcdctl: done', 'holdfast: has it again, with a higher fence: true',
+    ])
   })
 
   test('sell-once, on PostgreSQL', async () => {
