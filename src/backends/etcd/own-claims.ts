@@ -22,8 +22,8 @@ export class OwnClaim {
   knownSince = Infinity
   /** While it holds: when it ends, by our clock, unless it is renewed. */
   until = Infinity
-  /** Whether a request about it has gone unanswered, so that more may have happened than is known. */
-  isUnsure = false
+  /** Until it is answered, more may have happened than is known. */
+  isUnsure = true
 
   constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue) {
     this.claim = claim

@@ -70,21 +70,42 @@ export class Steps implements LeaseListener, LookoutListener {
       const lease = this.leases.for(claim.ttlMs)
       const own = this.#newOwn(claim, lease instanceof Promise ? await lease : lease)
       const outcome = this.#txns.run({ ...(ifBusy === 'queue' ? joining(own) : taking(own)), kind: 'claim', directory: own.directory, lease: own.lease.id })
+      const covered = this.#covered(own.lease, sentAt)
       try {
-        const [answer] = await Promise.all([outcome, this.leases.cover(own.lease, sentAt)])
+        const answer = await this.#answerAbout(own, outcome)
+        await covered
         return await this.#asked(own, sentAt, ifBusy, answer)
       } catch (error) {
         if (isLeaseGone(error)) this.leases.over(own.lease)
         if (own.lease.isOver && tries < TRIES) continue
-        this.#failedToAsk(own, error)
+        this.#failedToAsk(own)
         throw error
       }
     }
   }
 
-  #failedToAsk(own: OwnClaim, error: unknown): void {
-    if (mayBeDone(error)) own.isUnsure = true
-    else this.#claims.gone(own)
+  /** What was refused has left nothing behind. Of all else that fails, such as the renewal of the lease, that is not known. */
+  async #answerAbout(own: OwnClaim, outcome: Promise<Outcome>): Promise<Outcome> {
+    try {
+      return await outcome
+    } catch (error) {
+      if (!mayBeDone(error)) this.#claims.gone(own)
+      throw error
+    }
+  }
+
+  /** It may be there. Unless it is asked for again, it goes at its TTL: else it would stay for as long as its lease is kept alive. */
+  #failedToAsk(own: OwnClaim): void {
+    if (own.state !== 'asked') return
+    own.until = this.#now + own.value.ttl
+    this.#sweepBy(own.until)
+  }
+
+  /** To be awaited after what else is under way: it may fail before that. */
+  #covered(lease: Lease, moment: number): Promise<void> | undefined {
+    const covered = this.leases.cover(lease, moment)
+    covered?.catch(() => {})
+    return covered
   }
 
   /** Asked before: whatever came of it. If its key is not there, it is a new claim. */
@@ -95,12 +116,25 @@ export class Steps implements LeaseListener, LookoutListener {
       this.#claims.leaves(own)
       return this.#ask(claim, ifBusy)
     }
+    // Somebody wants it: it is not to be swept meanwhile.
+    own.until = own.isHeld ? Math.max(own.until, sentAt + own.value.ttl) : Infinity
     const step = isUnsure && ifBusy === 'queue' ? joiningOnce(own) : looking(own)
-    const [outcome] = await Promise.all([
-      this.#txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
-      this.leases.cover(lease, sentAt),
-    ])
+    let outcome: Outcome
+    try {
+      [outcome] = await Promise.all([
+        this.#txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
+        this.leases.cover(lease, sentAt),
+      ])
+    } catch (error) {
+      this.#failedToAsk(own)
+      throw error
+    }
     const line = lineOf(own.directory, outcome.responses.at(-1))
+    // The line may be older than what has become of it since.
+    if (isLeaving(own)) {
+      this.#claims.leaves(own)
+      return this.#ask(claim, ifBusy)
+    }
     if (!this.#isMine(own, line.find(own.key)) || lease.isOver) {
       this.#forget(own)
       return this.#ask(claim, ifBusy)
@@ -126,6 +160,8 @@ export class Steps implements LeaseListener, LookoutListener {
 
   async #asked(own: OwnClaim, sentAt: number, ifBusy: 'queue' | 'leave', outcome: Outcome): Promise<ClaimState> {
     const { claim, key } = own
+    // Its key went with it, and nobody would be told.
+    if (own.lease.isOver) throw new BackendError('The lease ended meanwhile.', { transient: true })
     own.isUnsure = false
     const last = outcome.responses.at(-1)
     if (last?.kind !== 'range') {
@@ -167,7 +203,6 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   #held(own: OwnClaim, sentAt: number, waiting: number): ClaimState {
-    if (own.lease.isOver) throw new BackendError('The lease ended meanwhile.', { transient: true })
     this.#holds(own, sentAt)
     return { status: 'held', epoch: own.createRevision, waiting }
   }
@@ -429,7 +464,8 @@ export class Steps implements LeaseListener, LookoutListener {
     // Whenever it came to hold, the server counts from there.
     const since = own.lease.renewedAt
     own.createRevision = line.find(own.key)!.createRevision
-    this.#holds(own, since)
+    // If that was long ago it is asked for again, and not to be swept before.
+    this.#holds(own, this.#now)
     const { resource, id: claimId } = own.claim
     this.#scope.wake({ kind: 'granted', resource, claimId, epoch: own.createRevision, since, waiting: line.waiting })
   }
@@ -545,6 +581,11 @@ function putOf({ key, value, lease }: OwnClaim): RequestOp {
 
 function isOn({ key, lease }: OwnClaim): Compare {
   return { key: toBytes(key), target: 'lease', value: lease.id }
+}
+
+/** It may have come to this while something was awaited. */
+function isLeaving({ state }: OwnClaim): boolean {
+  return state === 'leaving'
 }
 
 type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }
