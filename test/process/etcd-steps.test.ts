@@ -165,3 +165,29 @@ describe('a claim', () => {
     expect(await keysOf('on its way')).toHaveLength(2)
   })
 })
+
+describe('taken over', () => {
+  async function given(resource: string) {
+    const [giver, taker] = [new Party(), new Party()]
+    const [claim, theirs] = [claimOn(resource, 2_000), claimOn(resource, 2_000)]
+    const state = await giver.claim(claim)
+    await taker.claim(claimOn(`${resource} of another`, 2_000))
+    const token = tokenOf(claim.id, (state as { epoch: bigint }).epoch, giver.owner)
+    taker.onTxn = (run, request) => (hasPut(request) ? loseAnswer(run) : run())
+    expect(await taker.renew(theirs, 2_000, false, token)).toMatchObject({ status: 'failed' })
+    taker.onTxn = (run) => run()
+    return { taker, theirs, token }
+  }
+
+  it('with an answer that is lost: asked again, it is held', async () => {
+    const { taker, theirs, token } = await given('adopted twice')
+    expect(await taker.renew(theirs, 2_000, false, token)).toMatchObject({ status: 'held' })
+    expect(await taker.release(theirs)).toEqual({ status: 'released' })
+  })
+
+  it('with an answer that is lost: not asked again, it ends at its TTL', async () => {
+    await given('adopted once')
+    await sleep(3_000)
+    expect(await keysOf('adopted once')).toEqual([])
+  })
+})

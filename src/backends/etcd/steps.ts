@@ -302,7 +302,9 @@ export class Steps implements LeaseListener, LookoutListener {
       if (!standing || !line.holds(standing)) return { status: 'lost' }
       if (standing.value!.revoked) return { status: 'revoked' }
       const known = this.#claims.named(claim)
-      if (known?.key === standing.key) return this.renew({ claim, ttlMs, exact: false })
+      if (known?.isHeld && known.key === standing.key) return this.renew({ claim, ttlMs, exact: false })
+      // The answer to an earlier try was lost.
+      if (known?.state === 'asked' && known.lease.id === standing.lease) return await this.#tookOver(known, sentAt, line)
       const shared = await this.leases.for(ttlMs)
       const lease = shared.id === standing.lease ? await this.leases.another(ttlMs) : shared
       const value: ClaimValue = { ...standing.value!, id: claim.id, owner: this.#scope.owner, ttl: ttlMs }
@@ -310,23 +312,33 @@ export class Steps implements LeaseListener, LookoutListener {
       own.createRevision = standing.createRevision
       const before = this.#claims.at(standing.key)
       this.#claims.add(own)
-      const [{ succeeded }] = await Promise.all([
-        this.#txns.run({
-          kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
-          success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }], isLikely: false, lease: lease.id,
-        }),
-        this.leases.cover(lease, sentAt),
-      ])
-      if (succeeded) {
-        own.knownSince = this.#now
-        if (before) this.#claims.leaves(before)
-        this.#holds(own, sentAt)
-        return { status: 'held', waiting: line.waiting }
+      const outcome = this.#txns.run({
+        kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
+        success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }], isLikely: false, lease: lease.id,
+      })
+      try {
+        const { succeeded } = await this.#answerAbout(own, outcome)
+        if (succeeded && before) this.#claims.leaves(before)
+        if (succeeded) return await this.#tookOver(own, sentAt, line)
+      } catch (error) {
+        if (isLeaseGone(error)) this.leases.over(lease)
+        this.#failedToAsk(own)
+        if (before && !this.#claims.at(own.key)) this.#claims.add(before)
+        throw error
       }
       this.#claims.gone(own)
       if (before) this.#claims.add(before)
     }
     return { status: 'lost' }
+  }
+
+  async #tookOver(own: OwnClaim, sentAt: number, { waiting }: Line): Promise<RenewState> {
+    own.isUnsure = false
+    own.knownSince = this.#now
+    await this.leases.cover(own.lease, sentAt)
+    if (own.lease.isOver || isLeaving(own)) return { status: 'lost' }
+    this.#holds(own, sentAt)
+    return { status: 'held', waiting }
   }
 
   // Releasing
