@@ -191,3 +191,59 @@ describe('taken over', () => {
     expect(await keysOf('adopted once')).toEqual([])
   })
 })
+
+describe('to another lease', () => {
+  it('an extension and a renewal at the same time are both heard', async () => {
+    const party = new Party()
+    const claim = claimOn('both')
+    await party.claim(claim)
+    const states = await Promise.all([party.renew(claim, 60_000, true), party.renew(claim, 60_000), party.renew(claim, 30_000)])
+    expect(states.map(({ status }) => status)).toEqual(['held', 'held', 'held'])
+    expect(party.told('lost')).toBe(false)
+  })
+
+  it('what is on the way there is not lost, whatever the old lease says', async () => {
+    const party = new Party()
+    const [claim, other] = [claimOn('on the way'), claimOn('beside it')]
+    await Promise.all([party.claim(claim), party.claim(other)])
+    party.onTxn = async (run, request) => {
+      const answer = await run()
+      if (hasPut(request)) await sleep(400)
+      return answer
+    }
+    const extending = party.renew(claim, 60_000, true)
+    await sleep(200)
+    expect(await party.renew(other, 30_000)).toMatchObject({ status: 'held' })
+    expect(await extending).toMatchObject({ status: 'held' })
+    expect(party.told('lost')).toBe(false)
+  })
+
+  it('if that ends before the answer is there, so does the claim', async () => {
+    const party = new Party()
+    const [claim, other] = [claimOn('its end'), claimOn('on the other', 60_000)]
+    await Promise.all([party.claim(claim), party.claim(other)])
+    const [{ lease }] = await keysOf('on the other') as [{ lease: bigint }]
+    party.onTxn = async (run, request) => {
+      const answer = await run()
+      if (!hasPut(request) || !party.onTxn) return answer
+      party.onTxn = (again) => again()
+      await raw.leaseRevoke(lease)
+      await until('the loss of the other', async () => party.told('lost'))
+      return answer
+    }
+    await party.renew(claim, 60_000, true)
+    expect(await keysOf('its end')).toEqual([])
+    expect(await party.renew(claim, 60_000)).toEqual({ status: 'lost' })
+  })
+
+  it('what is released while nobody knows whether it got there is free at once', async () => {
+    const party = new Party()
+    const claim = claimOn('there or not')
+    await party.claim(claim)
+    party.onTxn = loseAnswer
+    expect(await party.renew(claim, 60_000, true)).toMatchObject({ status: 'failed' })
+    party.onTxn = (run) => run()
+    expect(await party.release(claim)).toEqual({ status: 'released' })
+    expect(await keysOf('there or not')).toEqual([])
+  })
+})

@@ -8,6 +8,7 @@
  * what others have to say to this process.
  */
 import type { Clock, Timer } from '../../core/clock.js'
+import { BackendError } from '../../core/errors.js'
 import type { EtcdClient } from './client/client.js'
 import type { WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
@@ -136,6 +137,8 @@ export class Leases {
 
   /** Resolves when the lease was renewed by a request that was sent after the call. Rejects if that is not known. */
   renew(lease: Lease): Promise<void> {
+    // Whoever still is on it has not heard, and must not think that it holds.
+    if (lease.isOver) return Promise.reject(new BackendError('The lease ended meanwhile.', { transient: true }))
     lease.nextRenewal ??= Promise.resolve().then(() => {
       lease.nextRenewal = undefined
       const sentAt = this.#clock.now()

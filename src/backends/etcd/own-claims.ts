@@ -24,6 +24,9 @@ export class OwnClaim {
   until = Infinity
   /** Until it is answered, more may have happened than is known. */
   isUnsure = true
+  /** Settled when no request that takes it to another lease is on its way; and how many have begun or ended. */
+  moving: Promise<void> | undefined
+  moves = 0
 
   constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue) {
     this.claim = claim

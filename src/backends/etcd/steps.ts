@@ -263,25 +263,53 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   async #prolong(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
-    await this.leases.renew(own.lease)
+    let moves: number
+    // The lease that it is on has to be renewed, and one that it is leaving does not tell whether it is there.
+    do {
+      await own.moving
+      moves = own.moves
+      await this.leases.renew(own.lease)
+    } while (own.moves !== moves)
     if (own.isHeld) own.until = Math.max(own.until, sentAt + ttlMs)
   }
 
-  /** To a lease of another length: with the same place, since the key stays. */
-  async #move(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+  /** To a lease of another length: with the same place, since the key stays. One after the other: each is from where it is. */
+  #move(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+    const moved = (own.moving ?? Promise.resolve()).then(() => this.#moveNow(own, ttlMs, sentAt))
+    const moving: Promise<void> = moved.catch(() => {}).then(() => {
+      if (own.moving === moving) own.moving = undefined
+    })
+    own.moving = moving
+    return moved
+  }
+
+  async #moveNow(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
     const lease = await this.leases.for(ttlMs)
+    if (!own.isHeld) return
     const value: ClaimValue = { ...own.value, ttl: ttlMs }
-    const [{ succeeded }] = await Promise.all([
-      this.#txns.run({
+    const covered = this.#covered(lease, sentAt)
+    own.moves++
+    // Until it is answered, neither lease tells whether it is there.
+    own.knownSince = Infinity
+    try {
+      const { succeeded } = await this.#txns.run({
         kind: 'other', compare: [isOn(own)], success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }],
         isLikely: false, lease: lease.id,
-      }),
-      this.leases.cover(lease, sentAt),
-    ])
-    if (!succeeded) return this.#forget(own)
-    own.lease = lease
-    own.knownSince = this.#now
-    own.value = value
+      })
+      if (!succeeded) return this.#forget(own)
+      own.lease = lease
+      own.value = value
+    } catch (error) {
+      if (isLeaseGone(error)) this.leases.over(lease)
+      throw error
+    } finally {
+      own.moves++
+      own.knownSince = this.#now
+    }
+    await covered
+    // It was not among those of that lease when they were lost.
+    if (lease.isOver) return this.#lost(own)
+    if (!own.isHeld) return
     own.until = sentAt + ttlMs
     this.#sweepBy(own.until)
   }
@@ -370,6 +398,8 @@ export class Steps implements LeaseListener, LookoutListener {
     }
     this.#claims.gone(own)
     const { succeeded, responses } = outcome
+    // It may have gone to another lease without our knowing.
+    if (!succeeded && own.moves > 0) return this.#deleteForeign(own.claim)
     const deleted = succeeded ? (responses.at(-1) as DeleteResponse).deleted : 0
     if (deleted === 0) return isUnsure ? 'unknown' : 'not-held'
     if (isHeld) return 'released'
@@ -516,7 +546,7 @@ export class Steps implements LeaseListener, LookoutListener {
   /** Known, but not there: lost. There, but not known: a request that was carried out after all that was known to be over. */
   attached(lease: Lease, keys: ReadonlySet<string>, askedAt: number): void {
     for (const own of this.#claims.on(lease)) {
-      if (own.knownSince < askedAt && !keys.has(own.key)) this.#lost(own)
+      if (own.knownSince <= askedAt && !keys.has(own.key)) this.#lost(own)
     }
     const mailbox = this.#keys.mailbox(lease.id)
     for (const key of keys) {
