@@ -247,3 +247,44 @@ describe('to another lease', () => {
     expect(await keysOf('there or not')).toEqual([])
   })
 })
+
+describe('revoked', () => {
+  it('by one that closes at once: its holder is told', async () => {
+    const [holder, other] = [new Party(), new Party()]
+    await holder.claim(claimOn('told'))
+    await sleep(200)
+    other.onTxn = async (run) => {
+      await sleep(50)
+      return run()
+    }
+    expect(await other.backend.revoke('told', 'told')).toBe('told')
+    await other.backend.close()
+    await until('the holder to hear of it', async () => holder.told('revoked'))
+  })
+
+  it('before its mailbox was watched, or when there was none: its holder is told', async () => {
+    const [holder, other] = [new Party(), new Party()]
+    const claim = claimOn('no mailbox', 2_000)
+    holder.onTxn = async (run, request) => {
+      // The mailbox is the first of what is put on a lease.
+      if (!request.success.some((op) => op.kind === 'put' && op.key.toString().startsWith(`${PREFIX}/%/`))) return run()
+      holder.onTxn = (again) => again()
+      throw lost()
+    }
+    await holder.claim(claim)
+    await holder.claim(claim)
+    await sleep(100)
+    expect(await other.backend.revoke('no mailbox', 'told')).toBe('told')
+    await until('the holder to hear of it', async () => {
+      await holder.renew(claim, 2_000)
+      return holder.told('revoked')
+    })
+  })
+
+  it('200 holders of one semaphore', async () => {
+    const [holder, other] = [new Party(), new Party()]
+    for (let i = 0; i < 200; i++) await holder.claim(claimOn('many', 30_000, 300))
+    expect(await other.backend.revoke('many', 'now')).toBe('freed')
+    expect(await keysOf('many')).toEqual([])
+  })
+})

@@ -160,7 +160,12 @@ export class Leases {
     ])
     if (ttlS <= 0 || leftS < 0) return this.over(lease)
     lease.renewedAt = Math.max(lease.renewedAt, sentAt)
-    this.#listener.attached(lease, new Set(keys.map((key) => fromBytes(Buffer.from(key)))), sentAt)
+    const attached = new Set(keys.map((key) => fromBytes(Buffer.from(key))))
+    this.#listener.attached(lease, attached, sentAt)
+    if (lease.isOver || attached.has(this.#keys.mailbox(lease.id))) return
+    // It could not be put at first: until it is, nobody can tell us anything.
+    this.#putMailbox(lease)
+    this.#listener.mayHaveMissed(lease)
   }
 
   async close(): Promise<void> {
@@ -187,16 +192,17 @@ export class Leases {
 
   #openMailbox(lease: Lease): void {
     const key = toBytes(this.#keys.mailbox(lease.id))
-    let wasThere = false
     lease.watch = this.#client.watch({ key }, {
-      onCreated: () => {
-        if (wasThere) this.#listener.mayHaveMissed(lease)
-        wasThere = true
-      },
+      // Also at first: what came before it is missed.
+      onCreated: () => this.#listener.mayHaveMissed(lease),
       onEvents: (events) => this.#arrived(lease, events),
       onLost: () => {},
     })
-    const put = { kind: 'put', key, lease: lease.id } as const
+    this.#putMailbox(lease)
+  }
+
+  #putMailbox(lease: Lease): void {
+    const put = { kind: 'put', key: toBytes(this.#keys.mailbox(lease.id)), lease: lease.id } as const
     this.#txns.run({ kind: 'other', success: [put], isLikely: true, lease: lease.id }).catch(() => {})
   }
 

@@ -27,6 +27,8 @@ export class OwnClaim {
   /** Settled when no request that takes it to another lease is on its way; and how many have begun or ended. */
   moving: Promise<void> | undefined
   moves = 0
+  /** While it holds: somebody may have revoked it, and we may not have heard of it. */
+  isToBeSeen = false
 
   constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue) {
     this.claim = claim

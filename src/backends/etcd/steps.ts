@@ -21,6 +21,8 @@ const PAGE = 500
 const SWEEP_AGAIN_MS = 500
 /** Between a read and what is written on the strength of it, somebody may have come. */
 const TRIES = 5
+/** Of the holders of one resource. */
+const MOST_AT_ONCE = 100
 /** Whoever closes waits no longer for the server to know. */
 const LEAVE_MS = 1_000
 
@@ -198,7 +200,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const blocker = line.blocker(key)
     if (own.state === 'asked') own.state = 'waiting'
     this.#lookouts.join(own)
-    if (blocker.ahead === 0) this.#tellHolders(line, 'contended')
+    if (blocker.ahead === 0) this.#tellHolders(line, 'contended').catch(() => {})
     return { status: 'queued', place: String(own.createRevision), ...blocker }
   }
 
@@ -244,7 +246,7 @@ export class Steps implements LeaseListener, LookoutListener {
       }
       const needsAnother = exact ? ttlMs !== own.value.ttl : ttlMs > own.value.ttl
       const renewed = needsAnother ? this.#move(own, ttlMs, sentAt) : this.#prolong(own, ttlMs, sentAt)
-      const [line] = await Promise.all([counting ? this.#look(own) : undefined, renewed])
+      const [line] = await Promise.all([counting || own.isToBeSeen ? this.#look(own) : undefined, renewed])
       if (line) this.#seen(own, line)
       return this.#renewed(own, line?.waiting)
     } catch (error) {
@@ -437,9 +439,15 @@ export class Steps implements LeaseListener, LookoutListener {
       if (holders.length === 0) return 'free'
       const ours = holders.filter(({ value }) => value !== undefined)
       if (when === 'told' && ours.length === 0) return 'outsider'
-      const { succeeded } = await (when === 'now' ? this.#deleteStandings(holders) : this.#markRevoked(ours))
-      if (!succeeded && tries < TRIES) continue
-      this.#tellHolders(line, when === 'now' ? 'lost' : 'revoked')
+      const outcomes = when === 'now'
+        ? inTransactions(holders).map((some) => this.#deleteStandings(some))
+        : inTransactions(ours).map((some) => this.#markRevoked(some))
+      const isDone = (await Promise.all(outcomes)).every(({ succeeded }) => succeeded)
+      if (!isDone && tries < TRIES) continue
+      // Awaited: whoever revokes may close at once, and nothing else would tell them.
+      const told = this.#tellHolders(line, when === 'now' ? 'lost' : 'revoked')
+      // What is freed is freed: they find out by themselves.
+      await (when === 'now' ? told.catch(() => {}) : told)
       return when === 'now' ? 'freed' : 'told'
     }
   }
@@ -456,15 +464,15 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   /** Into the mailboxes of those who hold: who has none, or none any more, is not told. */
-  #tellHolders(line: Line, kind: Message[0]): void {
-    for (const { key, lease, value } of line.standings.slice(0, line.holders)) {
-      if (!value) continue
+  async #tellHolders(line: Line, kind: Message[0]): Promise<void> {
+    await Promise.all(line.standings.slice(0, line.holders).map(({ key, lease, value }) => {
+      if (!value) return undefined
       const mailbox = toBytes(this.#keys.mailbox(lease))
       const message: Message = [kind, key]
       const put: RequestOp = { kind: 'put', key: mailbox, value: Buffer.from(JSON.stringify(message)), ignoreLease: true }
       const isThere: Compare = { key: mailbox, target: 'create', result: 'greater', value: 0n }
-      this.#txns.run({ kind: 'other', compare: [isThere], success: [put], isLikely: false }).catch(() => {})
-    }
+      return this.#txns.run({ kind: 'other', compare: [isThere], success: [put], isLikely: false })
+    }))
   }
 
   async *inspect(beginning: string): AsyncIterable<ResourceState> {
@@ -528,12 +536,15 @@ export class Steps implements LeaseListener, LookoutListener {
 
   mayHaveMissed(lease: Lease): void {
     for (const own of this.#claims.on(lease)) {
-      if (own.state === 'held') this.#look(own).then((line) => this.#seen(own, line)).catch(() => {})
+      if (own.state !== 'held') continue
+      own.isToBeSeen = true
+      this.#look(own).then((line) => this.#seen(own, line)).catch(() => {})
     }
   }
 
   #seen(own: OwnClaim, line: Line): void {
     if (!own.isHeld) return
+    own.isToBeSeen = false
     const standing = line.find(own.key)
     if (!this.#isMine(own, standing)) return this.#lost(own)
     if (standing!.value?.revoked && own.state !== 'revoked') this.told(JSON.stringify(['revoked', own.key]))
@@ -628,6 +639,11 @@ function isOn({ key, lease }: OwnClaim): Compare {
 /** It may have come to this while something was awaited. */
 function isLeaving({ state }: OwnClaim): boolean {
   return state === 'leaving'
+}
+
+/** So many at a time as a transaction takes. */
+function inTransactions(standings: readonly Standing[]): (readonly Standing[])[] {
+  return Array.from({ length: Math.ceil(standings.length / MOST_AT_ONCE) }, (_, i) => standings.slice(i * MOST_AT_ONCE, (i + 1) * MOST_AT_ONCE))
 }
 
 type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }
