@@ -412,12 +412,14 @@ export class Steps implements LeaseListener, LookoutListener {
 
   /** A claim of another process, by whoever knows its id. */
   async #deleteForeign({ id, resource }: Claim): Promise<'released' | 'not-held'> {
-    const line = await this.#read(this.#keys.directory(resource))
-    const standing = line.standings.find(({ value }) => value?.id === id)
-    if (!standing) return 'not-held'
-    const { responses } = await this.#deleteStandings([standing])
-    const deleted = responses.some((response) => response.kind === 'delete' && response.deleted > 0)
-    return deleted && line.holds(standing) ? 'released' : 'not-held'
+    for (let tries = 1; tries <= TRIES; tries++) {
+      const line = await this.#read(this.#keys.directory(resource))
+      const standing = line.standings.find(({ value }) => value?.id === id)
+      if (!standing) break
+      const { succeeded } = await this.#deleteStandings([standing])
+      if (succeeded) return line.holds(standing) ? 'released' : 'not-held'
+    }
+    return 'not-held'
   }
 
   #deleteStandings(standings: readonly Standing[]): Promise<Outcome> {
@@ -486,6 +488,8 @@ export class Steps implements LeaseListener, LookoutListener {
       revision ??= page.revision
       for (const kv of page.kvs) {
         const its = this.#keys.resourceOf(fromBytes(kv.key))
+        // It may lie between those of a resource.
+        if (its === undefined) continue
         if (its !== resource) {
           if (resource !== undefined) yield stateOf(resource, standings)
           resource = its
