@@ -127,6 +127,7 @@ export class Steps implements LeaseListener, LookoutListener {
         this.#txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
         this.leases.cover(lease, sentAt),
       ])
+      checkRecent(own, outcome)
     } catch (error) {
       this.#failedToAsk(own)
       throw error
@@ -317,8 +318,9 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   async #look(own: OwnClaim): Promise<Line> {
-    const { responses } = await this.#txns.run({ ...looking(own), kind: 'other' })
-    return lineOf(own.directory, responses[0])
+    const outcome = await this.#txns.run({ ...looking(own), kind: 'other' })
+    checkRecent(own, outcome)
+    return lineOf(own.directory, outcome.responses[0])
   }
 
   /** Another's claim becomes ours, under the same epoch. It changes its lease: so nothing that is late of its owner's touches it. */
@@ -643,6 +645,11 @@ function isOn({ key, lease }: OwnClaim): Compare {
 /** It may have come to this while something was awaited. */
 function isLeaving({ state }: OwnClaim): boolean {
   return state === 'leaving'
+}
+
+/** While its leader changes, etcd 3.4 may answer with what was true a moment ago: then what was just made is not in it. */
+function checkRecent({ createRevision }: OwnClaim, { revision }: Outcome): void {
+  if (revision < createRevision) throw new BackendError('etcd has answered with what was true before.', { transient: true })
 }
 
 /** So many at a time as a transaction takes. */
