@@ -156,7 +156,7 @@ describe('a claim', () => {
       const answer = await run()
       if (!hasPut(request)) return answer
       party.onTxn = (again) => again()
-      const [, { lease }] = await keysOf('on its way') as [unknown, { lease: bigint }]
+      const [{ lease }] = await keysOf('makes the lease') as [{ lease: bigint }]
       await raw.leaseRevoke(lease)
       await until('the end of the lease', async () => party.told('lost'))
       return answer
