@@ -14,7 +14,7 @@ const lock = await locks.lock('stock')
 console.log('holdfast: has it')
 
 const script = 'echo "etcdctl: has it"; sleep 0.3; echo "etcdctl: done"'
-const args = [`--endpoints=${endpoints}`, 'lock', 'shop/stock', 'sh', '-c', script]
+const args = [`--endpoints=${endpoints}`, 'lock', 'shop/stock', '--', 'sh', '-c', script]
 const etcdctl = spawn('etcdctl', args, { env: { ...process.env, ETCDCTL_API: '3' }, stdio: ['ignore', 'inherit', 'inherit'] })
 const ended = once(etcdctl, 'exit')
 while (!(await isWaitedFor('stock'))) await new Promise((resolve) => setTimeout(resolve, 20))

@@ -41,6 +41,7 @@ interface Trouble {
 
 const MS = 1_000_000n
 const HAND_OFF_MS = 1_000n
+const PASSED_OVER_MS = 2_000n
 const STUCK_MS = 10_000n
 const LEAST_OPS_PER_S = 50
 /** Two that asked at almost the same time may come to the store in any order. */
@@ -313,16 +314,24 @@ function* acceptedFences(log: Index): Generator<Violation> {
   }
 }
 
-/** What a process held when it was killed is another's within a TTL and a second. */
+/**
+ * What a process held when it was killed is another's within a TTL and a second; within two more, if one that waited for it was killed
+ * as well, and has to be passed over first.
+ */
 function* crashHandOff(log: Index): Generator<Violation> {
   const died = new Map(log.events.flatMap((event) => (event.type === 'ended' ? [[event.worker, event.at]] : [])))
   for (const event of log.events) {
     if (event.type !== 'ended' || event.how !== 'killed') continue
     const { at, worker } = event
-    const latest = log.withoutStalls(at, log.ttl + HAND_OFF_MS * MS)
-    const others = log.faults.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
-    if (others.length > 0 || latest > log.end) continue
     for (const [key, grants] of log.grants) {
+      const isDeadAhead = ([...log.operations.values()]).some((one) => {
+        const diedAt = died.get(one.worker)
+        return one.key === key && one.worker !== worker && diedAt !== undefined && one.askedAt < diedAt && isWaitingUntil(one, diedAt)
+          && diedAt > at - PASSED_OVER_MS * MS && diedAt < at + log.ttl
+      })
+      const latest = log.withoutStalls(at, log.ttl + (HAND_OFF_MS + (isDeadAhead ? PASSED_OVER_MS : 0n)) * MS)
+      const others = log.faults.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
+      if (others.length > 0 || latest > log.end) continue
       const held = grants.findLast(({ grantedAt }) => grantedAt! <= at)
       if (held?.worker !== worker || isOverBy(held, at)) continue
       const next = grants.find(({ grantedAt }) => grantedAt! > at)

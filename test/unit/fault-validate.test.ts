@@ -162,6 +162,19 @@ describe('the judges', () => {
     expect(killed(5_200).fault('server stop', 4_000, 5_100).verdict()).toEqual([])
   })
 
+  it('crash hand-off: one that was killed while it waited is passed over first', () => {
+    const killed = (nextAt: number) =>
+      new Log()
+        .hold('a', { from: 3_000, worker: 'w' })
+        .ask('also', { at: 3_000, worker: 'v' })
+        .add({ type: 'ended', at: ms(3_009), worker: 'v', how: 'killed' })
+        .add({ type: 'ended', at: ms(3_010), worker: 'w', how: 'killed' })
+        .fault('client kill', 3_009, 5_000)
+        .hold('b', { asked: 3_001, from: nextAt, to: nextAt + 1 })
+    expect(killed(6_900).verdict()).toEqual([])
+    expect(killed(7_200).verdict()).toEqual(['crash hand-off'])
+  })
+
   it('nobody stuck: what is broken does not count', () => {
     expect(new Log().hold('a', { asked: 3_000, from: 14_000, to: 14_001 }).verdict()).toEqual(['nobody stuck'])
     expect(new Log().hold('a', { asked: 3_000, from: 14_000, to: 14_001 }).fault('server stop', 5_000, 9_000).verdict()).toEqual([])

@@ -8,6 +8,7 @@
  * what others have to say to this process.
  */
 import type { Clock, Timer } from '../../core/clock.js'
+import { BackendError } from '../../core/errors.js'
 import type { EtcdClient } from './client/client.js'
 import type { WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
@@ -27,6 +28,8 @@ export interface LeaseListener {
 
 const SLACK_S = 1
 const BEATS_PER_TTL = 3
+/** What was carried out too late is found at a beat, and is in others' way until then. */
+const LONGEST_PAUSE_MS = 10_000
 /** A stream that is silent for this part of a TTL is tried elsewhere. */
 const SILENT_PART = 4
 
@@ -136,6 +139,8 @@ export class Leases {
 
   /** Resolves when the lease was renewed by a request that was sent after the call. Rejects if that is not known. */
   renew(lease: Lease): Promise<void> {
+    // Whoever still is on it has not heard, and must not think that it holds.
+    if (lease.isOver) return Promise.reject(new BackendError('The lease ended meanwhile.', { transient: true }))
     lease.nextRenewal ??= Promise.resolve().then(() => {
       lease.nextRenewal = undefined
       const sentAt = this.#clock.now()
@@ -157,7 +162,12 @@ export class Leases {
     ])
     if (ttlS <= 0 || leftS < 0) return this.over(lease)
     lease.renewedAt = Math.max(lease.renewedAt, sentAt)
-    this.#listener.attached(lease, new Set(keys.map((key) => fromBytes(Buffer.from(key)))), sentAt)
+    const attached = new Set(keys.map((key) => fromBytes(Buffer.from(key))))
+    this.#listener.attached(lease, attached, sentAt)
+    if (lease.isOver || attached.has(this.#keys.mailbox(lease.id))) return
+    // It could not be put at first: until it is, nobody can tell us anything.
+    this.#putMailbox(lease)
+    this.#listener.mayHaveMissed(lease)
   }
 
   async close(): Promise<void> {
@@ -170,7 +180,7 @@ export class Leases {
   #beatLater(lease: Lease): void {
     lease.beat?.cancel()
     if (lease.isOver || this.#isClosed) return
-    lease.beat = this.#clock.timer(lease.lastsMs / BEATS_PER_TTL, () => void this.#beat(lease), 'background')
+    lease.beat = this.#clock.timer(Math.min(lease.lastsMs / BEATS_PER_TTL, LONGEST_PAUSE_MS), () => void this.#beat(lease), 'background')
   }
 
   async #beat(lease: Lease): Promise<void> {
@@ -184,16 +194,17 @@ export class Leases {
 
   #openMailbox(lease: Lease): void {
     const key = toBytes(this.#keys.mailbox(lease.id))
-    let wasThere = false
     lease.watch = this.#client.watch({ key }, {
-      onCreated: () => {
-        if (wasThere) this.#listener.mayHaveMissed(lease)
-        wasThere = true
-      },
+      // Also at first: what came before it is missed.
+      onCreated: () => this.#listener.mayHaveMissed(lease),
       onEvents: (events) => this.#arrived(lease, events),
       onLost: () => {},
     })
-    const put = { kind: 'put', key, lease: lease.id } as const
+    this.#putMailbox(lease)
+  }
+
+  #putMailbox(lease: Lease): void {
+    const put = { kind: 'put', key: toBytes(this.#keys.mailbox(lease.id)), lease: lease.id } as const
     this.#txns.run({ kind: 'other', success: [put], isLikely: true, lease: lease.id }).catch(() => {})
   }
 

@@ -81,7 +81,10 @@ class Lookout {
     this.#listener = listener
     this.#onEnd = onEnd
     this.#watch = client.watch({ key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }, {
-      onCreated: (revision) => void this.#read(revision),
+      onCreated: (revision) => {
+        this.#early = []
+        void this.#read(revision)
+      },
       onEvents: (events) => this.#happened(events),
       onLost: () => this.#forget(),
     })
@@ -117,7 +120,6 @@ class Lookout {
   /** As of a revision that is not before that of the watch: what is between the two would be missed. */
   async #read(watchedFrom: bigint): Promise<void> {
     this.#forget()
-    this.#early = []
     const opened = this.#opened
     const isStale = () => this.#isClosed || this.#opened !== opened
     try {

@@ -22,8 +22,13 @@ export class OwnClaim {
   knownSince = Infinity
   /** While it holds: when it ends, by our clock, unless it is renewed. */
   until = Infinity
-  /** Whether a request about it has gone unanswered, so that more may have happened than is known. */
-  isUnsure = false
+  /** Until it is answered, more may have happened than is known. */
+  isUnsure = true
+  /** Settled when no request that takes it to another lease is on its way; and how many have begun or ended. */
+  moving: Promise<void> | undefined
+  moves = 0
+  /** While it holds: somebody may have revoked it, and we may not have heard of it. */
+  isToBeSeen = false
 
   constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue) {
     this.claim = claim

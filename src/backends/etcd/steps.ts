@@ -21,6 +21,8 @@ const PAGE = 500
 const SWEEP_AGAIN_MS = 500
 /** Between a read and what is written on the strength of it, somebody may have come. */
 const TRIES = 5
+/** Of the holders of one resource. */
+const MOST_AT_ONCE = 100
 /** Whoever closes waits no longer for the server to know. */
 const LEAVE_MS = 1_000
 
@@ -70,21 +72,42 @@ export class Steps implements LeaseListener, LookoutListener {
       const lease = this.leases.for(claim.ttlMs)
       const own = this.#newOwn(claim, lease instanceof Promise ? await lease : lease)
       const outcome = this.#txns.run({ ...(ifBusy === 'queue' ? joining(own) : taking(own)), kind: 'claim', directory: own.directory, lease: own.lease.id })
+      const covered = this.#covered(own.lease, sentAt)
       try {
-        const [answer] = await Promise.all([outcome, this.leases.cover(own.lease, sentAt)])
+        const answer = await this.#answerAbout(own, outcome)
+        await covered
         return await this.#asked(own, sentAt, ifBusy, answer)
       } catch (error) {
         if (isLeaseGone(error)) this.leases.over(own.lease)
         if (own.lease.isOver && tries < TRIES) continue
-        this.#failedToAsk(own, error)
+        this.#failedToAsk(own)
         throw error
       }
     }
   }
 
-  #failedToAsk(own: OwnClaim, error: unknown): void {
-    if (mayBeDone(error)) own.isUnsure = true
-    else this.#claims.gone(own)
+  /** What was refused has left nothing behind. Of all else that fails, such as the renewal of the lease, that is not known. */
+  async #answerAbout(own: OwnClaim, outcome: Promise<Outcome>): Promise<Outcome> {
+    try {
+      return await outcome
+    } catch (error) {
+      if (!mayBeDone(error)) this.#claims.gone(own)
+      throw error
+    }
+  }
+
+  /** It may be there. Unless it is asked for again, it goes at its TTL: else it would stay for as long as its lease is kept alive. */
+  #failedToAsk(own: OwnClaim): void {
+    if (own.state !== 'asked') return
+    own.until = this.#now + own.value.ttl
+    this.#sweepBy(own.until)
+  }
+
+  /** To be awaited after what else is under way: it may fail before that. */
+  #covered(lease: Lease, moment: number): Promise<void> | undefined {
+    const covered = this.leases.cover(lease, moment)
+    covered?.catch(() => {})
+    return covered
   }
 
   /** Asked before: whatever came of it. If its key is not there, it is a new claim. */
@@ -95,16 +118,26 @@ export class Steps implements LeaseListener, LookoutListener {
       this.#claims.leaves(own)
       return this.#ask(claim, ifBusy)
     }
-    // It is wanted: what has expired by now, or will before the answer, is not to be deleted in the meantime.
-    if (own.isHeld) own.until = Math.max(own.until, sentAt + claim.ttlMs)
+    // Somebody wants it: it is not to be swept meanwhile.
+    own.until = own.isHeld ? Math.max(own.until, sentAt + own.value.ttl) : Infinity
     const step = isUnsure && ifBusy === 'queue' ? joiningOnce(own) : looking(own)
-    const [outcome] = await Promise.all([
-      this.#txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
-      this.leases.cover(lease, sentAt),
-    ])
+    let outcome: Outcome
+    try {
+      [outcome] = await Promise.all([
+        this.#txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
+        this.leases.cover(lease, sentAt),
+      ])
+      checkRecent(own, outcome)
+    } catch (error) {
+      this.#failedToAsk(own)
+      throw error
+    }
     const line = lineOf(own.directory, outcome.responses.at(-1))
-    // Its key may be there still, while its end is on the way.
-    if (isLeaving(own)) return this.#ask(claim, ifBusy)
+    // The line may be older than what has become of it since.
+    if (isLeaving(own)) {
+      this.#claims.leaves(own)
+      return this.#ask(claim, ifBusy)
+    }
     if (!this.#isMine(own, line.find(own.key)) || lease.isOver) {
       this.#forget(own)
       return this.#ask(claim, ifBusy)
@@ -130,6 +163,8 @@ export class Steps implements LeaseListener, LookoutListener {
 
   async #asked(own: OwnClaim, sentAt: number, ifBusy: 'queue' | 'leave', outcome: Outcome): Promise<ClaimState> {
     const { claim, key } = own
+    // Its key went with it, and nobody would be told.
+    if (own.lease.isOver) throw new BackendError('The lease ended meanwhile.', { transient: true })
     if (isLeaving(own)) {
       // Whoever released it did not wait for the answer, and may have come before it.
       await this.#delete(own)
@@ -171,12 +206,11 @@ export class Steps implements LeaseListener, LookoutListener {
     const blocker = line.blocker(key)
     if (own.state === 'asked') own.state = 'waiting'
     this.#lookouts.join(own)
-    if (blocker.ahead === 0) this.#tellHolders(line, 'contended')
+    if (blocker.ahead === 0) this.#tellHolders(line, 'contended').catch(() => {})
     return { status: 'queued', place: String(own.createRevision), ...blocker }
   }
 
   #held(own: OwnClaim, sentAt: number, waiting: number): ClaimState {
-    if (own.lease.isOver) throw new BackendError('The lease ended meanwhile.', { transient: true })
     this.#holds(own, sentAt)
     return { status: 'held', epoch: own.createRevision, waiting }
   }
@@ -218,7 +252,7 @@ export class Steps implements LeaseListener, LookoutListener {
       }
       const needsAnother = exact ? ttlMs !== own.value.ttl : ttlMs > own.value.ttl
       const renewed = needsAnother ? this.#move(own, ttlMs, sentAt) : this.#prolong(own, ttlMs, sentAt)
-      const [line] = await Promise.all([counting ? this.#look(own) : undefined, renewed])
+      const [line] = await Promise.all([counting || own.isToBeSeen ? this.#look(own) : undefined, renewed])
       if (line) this.#seen(own, line)
       return this.#renewed(own, line?.waiting)
     } catch (error) {
@@ -237,32 +271,61 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   async #prolong(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
-    await this.leases.renew(own.lease)
+    let moves: number
+    // The lease that it is on has to be renewed, and one that it is leaving does not tell whether it is there.
+    do {
+      await own.moving
+      moves = own.moves
+      await this.leases.renew(own.lease)
+    } while (own.moves !== moves)
     if (own.isHeld) own.until = Math.max(own.until, sentAt + ttlMs)
   }
 
-  /** To a lease of another length: with the same place, since the key stays. */
-  async #move(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+  /** To a lease of another length: with the same place, since the key stays. One after the other: each is from where it is. */
+  #move(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+    const moved = (own.moving ?? Promise.resolve()).then(() => this.#moveNow(own, ttlMs, sentAt))
+    const moving: Promise<void> = moved.catch(() => {}).then(() => {
+      if (own.moving === moving) own.moving = undefined
+    })
+    own.moving = moving
+    return moved
+  }
+
+  async #moveNow(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
     const lease = await this.leases.for(ttlMs)
+    if (!own.isHeld) return
     const value: ClaimValue = { ...own.value, ttl: ttlMs }
-    const [{ succeeded }] = await Promise.all([
-      this.#txns.run({
+    const covered = this.#covered(lease, sentAt)
+    own.moves++
+    // Until it is answered, neither lease tells whether it is there.
+    own.knownSince = Infinity
+    try {
+      const { succeeded } = await this.#txns.run({
         kind: 'other', compare: [isOn(own)], success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }],
         isLikely: false, lease: lease.id,
-      }),
-      this.leases.cover(lease, sentAt),
-    ])
-    if (!succeeded) return this.#forget(own)
-    own.lease = lease
-    own.knownSince = this.#now
-    own.value = value
+      })
+      if (!succeeded) return this.#forget(own)
+      own.lease = lease
+      own.value = value
+    } catch (error) {
+      if (isLeaseGone(error)) this.leases.over(lease)
+      throw error
+    } finally {
+      own.moves++
+      own.knownSince = this.#now
+    }
+    await covered
+    // It was not among those of that lease when they were lost.
+    if (lease.isOver) return this.#lost(own)
+    if (!own.isHeld) return
     own.until = sentAt + ttlMs
     this.#sweepBy(own.until)
   }
 
   async #look(own: OwnClaim): Promise<Line> {
-    const { responses } = await this.#txns.run({ ...looking(own), kind: 'other' })
-    return lineOf(own.directory, responses[0])
+    const outcome = await this.#txns.run({ ...looking(own), kind: 'other' })
+    checkRecent(own, outcome)
+    return lineOf(own.directory, outcome.responses[0])
   }
 
   /** Another's claim becomes ours, under the same epoch. It changes its lease: so nothing that is late of its owner's touches it. */
@@ -276,7 +339,9 @@ export class Steps implements LeaseListener, LookoutListener {
       if (!standing || !line.holds(standing)) return { status: 'lost' }
       if (standing.value!.revoked) return { status: 'revoked' }
       const known = this.#claims.named(claim)
-      if (known?.key === standing.key) return this.renew({ claim, ttlMs, exact: false })
+      if (known?.isHeld && known.key === standing.key) return this.renew({ claim, ttlMs, exact: false })
+      // The answer to an earlier try was lost.
+      if (known?.state === 'asked' && known.lease.id === standing.lease) return await this.#tookOver(known, sentAt, line)
       const shared = await this.leases.for(ttlMs)
       const lease = shared.id === standing.lease ? await this.leases.another(ttlMs) : shared
       const value: ClaimValue = { ...standing.value!, id: claim.id, owner: this.#scope.owner, ttl: ttlMs }
@@ -284,23 +349,33 @@ export class Steps implements LeaseListener, LookoutListener {
       own.createRevision = standing.createRevision
       const before = this.#claims.at(standing.key)
       this.#claims.add(own)
-      const [{ succeeded }] = await Promise.all([
-        this.#txns.run({
-          kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
-          success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }], isLikely: false, lease: lease.id,
-        }),
-        this.leases.cover(lease, sentAt),
-      ])
-      if (succeeded) {
-        own.knownSince = this.#now
-        if (before) this.#claims.leaves(before)
-        this.#holds(own, sentAt)
-        return { status: 'held', waiting: line.waiting }
+      const outcome = this.#txns.run({
+        kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
+        success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }], isLikely: false, lease: lease.id,
+      })
+      try {
+        const { succeeded } = await this.#answerAbout(own, outcome)
+        if (succeeded && before) this.#claims.leaves(before)
+        if (succeeded) return await this.#tookOver(own, sentAt, line)
+      } catch (error) {
+        if (isLeaseGone(error)) this.leases.over(lease)
+        this.#failedToAsk(own)
+        if (before && !this.#claims.at(own.key)) this.#claims.add(before)
+        throw error
       }
       this.#claims.gone(own)
       if (before) this.#claims.add(before)
     }
     return { status: 'lost' }
+  }
+
+  async #tookOver(own: OwnClaim, sentAt: number, { waiting }: Line): Promise<RenewState> {
+    own.isUnsure = false
+    own.knownSince = this.#now
+    await this.leases.cover(own.lease, sentAt)
+    if (own.lease.isOver || isLeaving(own)) return { status: 'lost' }
+    this.#holds(own, sentAt)
+    return { status: 'held', waiting }
   }
 
   // Releasing
@@ -332,6 +407,8 @@ export class Steps implements LeaseListener, LookoutListener {
     }
     this.#claims.gone(own)
     const { succeeded, responses } = outcome
+    // It may have gone to another lease without our knowing.
+    if (!succeeded && own.moves > 0) return this.#deleteForeign(own.claim)
     const deleted = succeeded ? (responses.at(-1) as DeleteResponse).deleted : 0
     if (deleted === 0) return isUnsure ? 'unknown' : 'not-held'
     if (isHeld) return 'released'
@@ -342,12 +419,14 @@ export class Steps implements LeaseListener, LookoutListener {
 
   /** A claim of another process, by whoever knows its id. */
   async #deleteForeign({ id, resource }: Claim): Promise<'released' | 'not-held'> {
-    const line = await this.#read(this.#keys.directory(resource))
-    const standing = line.standings.find(({ value }) => value?.id === id)
-    if (!standing) return 'not-held'
-    const { responses } = await this.#deleteStandings([standing])
-    const deleted = responses.some((response) => response.kind === 'delete' && response.deleted > 0)
-    return deleted && line.holds(standing) ? 'released' : 'not-held'
+    for (let tries = 1; tries <= TRIES; tries++) {
+      const line = await this.#read(this.#keys.directory(resource))
+      const standing = line.standings.find(({ value }) => value?.id === id)
+      if (!standing) break
+      const { succeeded } = await this.#deleteStandings([standing])
+      if (succeeded) return line.holds(standing) ? 'released' : 'not-held'
+    }
+    return 'not-held'
   }
 
   #deleteStandings(standings: readonly Standing[]): Promise<Outcome> {
@@ -369,9 +448,15 @@ export class Steps implements LeaseListener, LookoutListener {
       if (holders.length === 0) return 'free'
       const ours = holders.filter(({ value }) => value !== undefined)
       if (when === 'told' && ours.length === 0) return 'outsider'
-      const { succeeded } = await (when === 'now' ? this.#deleteStandings(holders) : this.#markRevoked(ours))
-      if (!succeeded && tries < TRIES) continue
-      this.#tellHolders(line, when === 'now' ? 'lost' : 'revoked')
+      const outcomes = when === 'now'
+        ? inTransactions(holders).map((some) => this.#deleteStandings(some))
+        : inTransactions(ours).map((some) => this.#markRevoked(some))
+      const isDone = (await Promise.all(outcomes)).every(({ succeeded }) => succeeded)
+      if (!isDone && tries < TRIES) continue
+      // Awaited: whoever revokes may close at once, and nothing else would tell them.
+      const told = this.#tellHolders(line, when === 'now' ? 'lost' : 'revoked')
+      // What is freed is freed: they find out by themselves.
+      await (when === 'now' ? told.catch(() => {}) : told)
       return when === 'now' ? 'freed' : 'told'
     }
   }
@@ -388,15 +473,15 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   /** Into the mailboxes of those who hold: who has none, or none any more, is not told. */
-  #tellHolders(line: Line, kind: Message[0]): void {
-    for (const { key, lease, value } of line.standings.slice(0, line.holders)) {
-      if (!value) continue
+  async #tellHolders(line: Line, kind: Message[0]): Promise<void> {
+    await Promise.all(line.standings.slice(0, line.holders).map(({ key, lease, value }) => {
+      if (!value) return undefined
       const mailbox = toBytes(this.#keys.mailbox(lease))
       const message: Message = [kind, key]
       const put: RequestOp = { kind: 'put', key: mailbox, value: Buffer.from(JSON.stringify(message)), ignoreLease: true }
       const isThere: Compare = { key: mailbox, target: 'create', result: 'greater', value: 0n }
-      this.#txns.run({ kind: 'other', compare: [isThere], success: [put], isLikely: false }).catch(() => {})
-    }
+      return this.#txns.run({ kind: 'other', compare: [isThere], success: [put], isLikely: false })
+    }))
   }
 
   async *inspect(beginning: string): AsyncIterable<ResourceState> {
@@ -410,6 +495,8 @@ export class Steps implements LeaseListener, LookoutListener {
       revision ??= page.revision
       for (const kv of page.kvs) {
         const its = this.#keys.resourceOf(fromBytes(kv.key))
+        // It may lie between those of a resource.
+        if (its === undefined) continue
         if (its !== resource) {
           if (resource !== undefined) yield stateOf(resource, standings)
           resource = its
@@ -461,12 +548,15 @@ export class Steps implements LeaseListener, LookoutListener {
 
   mayHaveMissed(lease: Lease): void {
     for (const own of this.#claims.on(lease)) {
-      if (own.state === 'held') this.#look(own).then((line) => this.#seen(own, line)).catch(() => {})
+      if (own.state !== 'held') continue
+      own.isToBeSeen = true
+      this.#look(own).then((line) => this.#seen(own, line)).catch(() => {})
     }
   }
 
   #seen(own: OwnClaim, line: Line): void {
     if (!own.isHeld) return
+    own.isToBeSeen = false
     const standing = line.find(own.key)
     if (!this.#isMine(own, standing)) return this.#lost(own)
     if (standing!.value?.revoked && own.state !== 'revoked') this.told(JSON.stringify(['revoked', own.key]))
@@ -479,7 +569,7 @@ export class Steps implements LeaseListener, LookoutListener {
   /** Known, but not there: lost. There, but not known: a request that was carried out after all that was known to be over. */
   attached(lease: Lease, keys: ReadonlySet<string>, askedAt: number): void {
     for (const own of this.#claims.on(lease)) {
-      if (own.knownSince < askedAt && !keys.has(own.key)) this.#lost(own)
+      if (own.knownSince <= askedAt && !keys.has(own.key)) this.#confirmLoss(own)
     }
     const mailbox = this.#keys.mailbox(lease.id)
     for (const key of keys) {
@@ -487,6 +577,16 @@ export class Steps implements LeaseListener, LookoutListener {
       const success: RequestOp[] = [{ kind: 'delete', key: toBytes(key) }]
       this.#txns.run({ kind: 'release', compare: [{ key: toBytes(key), target: 'lease', value: lease.id }], success, isLikely: true }).catch(() => {})
     }
+  }
+
+  /** What a lease has is told by a member that may be behind. */
+  #confirmLoss(own: OwnClaim): void {
+    const { lease } = own
+    const judge = (line: Line) => {
+      if (own.lease === lease && this.#claims.at(own.key) === own && !isLeaving(own) && !this.#isMine(own, line.find(own.key))) this.#lost(own)
+    }
+    // If it cannot be read now, the next beat finds it missing again.
+    this.#look(own).then(judge).catch(() => {})
   }
 
   #lost(own: OwnClaim): void {
@@ -558,6 +658,21 @@ function isOn({ key, lease }: OwnClaim): Compare {
   return { key: toBytes(key), target: 'lease', value: lease.id }
 }
 
+/** It may have come to this while something was awaited. */
+function isLeaving({ state }: OwnClaim): boolean {
+  return state === 'leaving'
+}
+
+/** While its leader changes, etcd 3.4 may answer with what was true a moment ago: then what was just made is not in it. */
+function checkRecent({ createRevision }: OwnClaim, { revision }: Outcome): void {
+  if (revision < createRevision) throw new BackendError('etcd has answered with what was true before.', { transient: true })
+}
+
+/** So many at a time as a transaction takes. */
+function inTransactions(standings: readonly Standing[]): (readonly Standing[])[] {
+  return Array.from({ length: Math.ceil(standings.length / MOST_AT_ONCE) }, (_, i) => standings.slice(i * MOST_AT_ONCE, (i + 1) * MOST_AT_ONCE))
+}
+
 type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }
 
 /** A key that nobody had before needs no condition. */
@@ -599,11 +714,6 @@ function stateOf(key: string, standings: readonly Standing[]): ResourceState {
     holders: line.standings.slice(0, line.holders).map((one) => ({ ...describe(one), take: takeOf(one) })),
     waiters: line.standings.slice(line.holders).map((one) => ({ owner: describe(one).owner!, take: takeOf(one) })),
   }
-}
-
-/** Looked at again after something was waited for. */
-function isLeaving({ state }: OwnClaim): boolean {
-  return state === 'leaving'
 }
 
 function readMessage(text: string): Message | undefined {

@@ -1,0 +1,291 @@
+/** etcd: answers that are lost or late, and leases that end at the worst moment. */
+import { randomBytes } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { EtcdBackend } from '../../src/backends/etcd/backend.js'
+import { createEtcdClient, type EtcdClient } from '../../src/backends/etcd/client/client.js'
+import { CODE, EtcdError } from '../../src/backends/etcd/client/errors.js'
+import type { TxnRequest, TxnResponse } from '../../src/backends/etcd/client/messages.js'
+import type { Claim, WakeUp } from '../../src/core/backend.js'
+import { systemClock } from '../../src/core/clock.js'
+import { tokenOf } from '../../src/core/token.js'
+import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
+import { until } from '../support/until.js'
+
+const PREFIX = 'steps'
+let server: EtcdServer
+let raw: EtcdClient
+
+beforeAll(async () => {
+  server = await startEtcd()
+  raw = createEtcdClient({ endpoints: [server.endpoint] })
+})
+afterAll(async () => {
+  await raw.close()
+  await server.stop()
+})
+
+/** One process, of which the way to etcd and the clock can be disturbed. */
+class Party {
+  readonly owner = randomBytes(6).toString('hex')
+  readonly heard: WakeUp[] = []
+  readonly client: EtcdClient
+  readonly backend: EtcdBackend
+  aheadMs = 0
+  /** What becomes of a transaction. */
+  onTxn: (run: () => Promise<TxnResponse>, request: TxnRequest) => Promise<TxnResponse> = (run) => run()
+  onKeepAlive: (run: () => Promise<number>) => Promise<number> = (run) => run()
+  onWake: (wakeUp: WakeUp) => void = () => {}
+
+  constructor() {
+    const client = createEtcdClient({ endpoints: [server.endpoint] })
+    this.client = {
+      range: (request) => client.range(request),
+      txn: (request) => this.onTxn(() => client.txn(request), request),
+      leaseGrant: (ttlS, id) => client.leaseGrant(ttlS, id),
+      leaseRevoke: (id) => client.leaseRevoke(id),
+      leaseTimeToLive: (id, withKeys) => client.leaseTimeToLive(id, withKeys),
+      keepAlive: (id, silentMs) => this.onKeepAlive(() => client.keepAlive(id, silentMs)),
+      watch: (request, listener) => client.watch(request, listener),
+      trouble: undefined,
+      close: () => client.close(),
+    }
+    const clock = systemClock()
+    const scope = {
+      prefix: PREFIX, owner: this.owner, retryMs: 100, warn: () => {},
+      clock: { now: () => clock.now() + this.aheadMs, timer: clock.timer.bind(clock) },
+      wake: (wakeUp: WakeUp) => {
+        this.heard.push(wakeUp)
+        this.onWake(wakeUp)
+      },
+    }
+    this.backend = new EtcdBackend(this.client, scope)
+    onTestFinished(() => this.backend.close())
+  }
+
+  async claim(claim: Claim, ifBusy: 'queue' | 'leave' = 'queue') {
+    return (await this.backend.claim([claim], ifBusy))[0]!
+  }
+
+  async renew(claim: Claim, ttlMs: number, exact = false, from?: string) {
+    return (await this.backend.renew([{ claim, ttlMs, exact, ...(from !== undefined && { from }) }]))[0]!
+  }
+
+  async release(claim: Claim) {
+    return (await this.backend.release([claim]))[0]!
+  }
+
+  told(kind: WakeUp['kind']): boolean {
+    return this.heard.some((one) => one.kind === kind)
+  }
+}
+
+function claimOn(resource: string, ttlMs = 30_000, limit = 1): Claim {
+  return { id: randomBytes(16).toString('hex'), resource, take: 1, limit, ttlMs }
+}
+
+async function keysOf(resource: string) {
+  const { kvs } = await raw.range({ key: Buffer.from(`${PREFIX}/${resource}/`), rangeEnd: Buffer.from(`${PREFIX}/${resource}0`) })
+  return kvs
+}
+
+const hasPut = ({ success = [] }: TxnRequest): boolean => success.some((op) => op.kind === 'put' || (op.kind === 'txn' && hasPut(op as TxnRequest)))
+
+function lost(): EtcdError {
+  return new EtcdError('etcd: nothing heard', { code: CODE.deadlineExceeded, reason: 'timeout', mayBeDone: true, transient: true })
+}
+
+/** Carries it out, and loses the answer. */
+async function loseAnswer(run: () => Promise<TxnResponse>): Promise<TxnResponse> {
+  await run()
+  throw lost()
+}
+
+describe('a claim', () => {
+  it('whose answer is lost, and that nobody asks for again, ends at its TTL', async () => {
+    const party = new Party()
+    await party.claim(claimOn('keeps the lease alive', 2_000))
+    party.onTxn = (run, request) => (hasPut(request) ? loseAnswer(run) : run())
+    expect(await party.claim(claimOn('unheard', 2_000))).toMatchObject({ status: 'failed' })
+    party.onTxn = (run) => run()
+    await sleep(3_000)
+    expect(await keysOf('unheard')).toEqual([])
+  })
+
+  it('does not come to wait behind itself if only the renewal of its lease fails', async () => {
+    const party = new Party()
+    await party.claim(claimOn('an older one'))
+    const claim = claimOn('not behind itself')
+    party.aheadMs = 2_000
+    party.onKeepAlive = async () => {
+      await sleep(200)
+      throw new EtcdError('etcd: away', { code: CODE.unavailable, reason: 'unreachable', transient: true })
+    }
+    expect(await party.claim(claim)).toMatchObject({ status: 'failed' })
+    party.onKeepAlive = (run) => run()
+    expect(await party.claim(claim)).toMatchObject({ status: 'held' })
+    expect(await keysOf('not behind itself')).toHaveLength(1)
+  })
+
+  it('that is told of its grant late and asks again either has its key, or has none', async () => {
+    const [first, party] = [new Party(), new Party()]
+    const [before, claim] = [claimOn('late'), claimOn('late', 2_000)]
+    await first.claim(before)
+    expect(await party.claim(claim)).toMatchObject({ status: 'queued' })
+    await sleep(300)
+    // As after a suspend: its TTL is over, its lease is not.
+    party.aheadMs = 2_300
+    party.onKeepAlive = async (run) => {
+      await sleep(200)
+      return run()
+    }
+    const asked = new Promise((resolve) => {
+      // It is told to look, or that it holds since a time that is long over.
+      party.onWake = ({ kind }) => void (['granted', 'look'].includes(kind) && resolve(party.claim(claim)))
+    })
+    await first.release(before)
+    expect(await asked).toMatchObject({ status: 'held' })
+    expect(await keysOf('late')).toHaveLength(1)
+    expect(await party.renew(claim, 2_000)).toMatchObject({ status: 'held' })
+  })
+
+  it('whose lease ends while the answer is on its way waits on another', async () => {
+    const [first, party] = [new Party(), new Party()]
+    await first.claim(claimOn('on its way'))
+    await party.claim(claimOn('makes the lease'))
+    party.onTxn = async (run, request) => {
+      const answer = await run()
+      if (!hasPut(request)) return answer
+      party.onTxn = (again) => again()
+      const [{ lease }] = await keysOf('makes the lease') as unknown as [{ lease: bigint }]
+      await raw.leaseRevoke(lease)
+      await until('the end of the lease', async () => party.told('lost'))
+      return answer
+    }
+    expect(await party.claim(claimOn('on its way'))).toMatchObject({ status: 'queued' })
+    expect(await keysOf('on its way')).toHaveLength(2)
+  })
+})
+
+describe('taken over', () => {
+  async function given(resource: string) {
+    const [giver, taker] = [new Party(), new Party()]
+    const [claim, theirs] = [claimOn(resource, 2_000), claimOn(resource, 2_000)]
+    const state = await giver.claim(claim)
+    await taker.claim(claimOn(`${resource} of another`, 2_000))
+    const token = tokenOf(claim.id, (state as { epoch: bigint }).epoch, giver.owner)
+    taker.onTxn = (run, request) => (hasPut(request) ? loseAnswer(run) : run())
+    expect(await taker.renew(theirs, 2_000, false, token)).toMatchObject({ status: 'failed' })
+    taker.onTxn = (run) => run()
+    return { taker, theirs, token }
+  }
+
+  it('with an answer that is lost: asked again, it is held', async () => {
+    const { taker, theirs, token } = await given('adopted twice')
+    expect(await taker.renew(theirs, 2_000, false, token)).toMatchObject({ status: 'held' })
+    expect(await taker.release(theirs)).toEqual({ status: 'released' })
+  })
+
+  it('with an answer that is lost: not asked again, it ends at its TTL', async () => {
+    await given('adopted once')
+    await sleep(3_000)
+    expect(await keysOf('adopted once')).toEqual([])
+  })
+})
+
+describe('to another lease', () => {
+  it('an extension and a renewal at the same time are both heard', async () => {
+    const party = new Party()
+    const claim = claimOn('both')
+    await party.claim(claim)
+    const states = await Promise.all([party.renew(claim, 60_000, true), party.renew(claim, 60_000), party.renew(claim, 30_000)])
+    expect(states.map(({ status }) => status)).toEqual(['held', 'held', 'held'])
+    expect(party.told('lost')).toBe(false)
+  })
+
+  it('what is on the way there is not lost, whatever the old lease says', async () => {
+    const party = new Party()
+    const [claim, other] = [claimOn('on the way'), claimOn('beside it')]
+    await Promise.all([party.claim(claim), party.claim(other)])
+    party.onTxn = async (run, request) => {
+      const answer = await run()
+      if (hasPut(request)) await sleep(400)
+      return answer
+    }
+    const extending = party.renew(claim, 60_000, true)
+    await sleep(200)
+    expect(await party.renew(other, 30_000)).toMatchObject({ status: 'held' })
+    expect(await extending).toMatchObject({ status: 'held' })
+    expect(party.told('lost')).toBe(false)
+  })
+
+  it('if that ends before the answer is there, so does the claim', async () => {
+    const party = new Party()
+    const [claim, other] = [claimOn('its end'), claimOn('on the other', 60_000)]
+    await Promise.all([party.claim(claim), party.claim(other)])
+    const [{ lease }] = await keysOf('on the other') as unknown as [{ lease: bigint }]
+    party.onTxn = async (run, request) => {
+      const answer = await run()
+      if (!hasPut(request) || !party.onTxn) return answer
+      party.onTxn = (again) => again()
+      await raw.leaseRevoke(lease)
+      await until('the loss of the other', async () => party.told('lost'))
+      return answer
+    }
+    await party.renew(claim, 60_000, true)
+    expect(await keysOf('its end')).toEqual([])
+    expect(await party.renew(claim, 60_000)).toEqual({ status: 'lost' })
+  })
+
+  it('what is released while nobody knows whether it got there is free at once', async () => {
+    const party = new Party()
+    const claim = claimOn('there or not')
+    await party.claim(claim)
+    party.onTxn = loseAnswer
+    expect(await party.renew(claim, 60_000, true)).toMatchObject({ status: 'failed' })
+    party.onTxn = (run) => run()
+    expect(await party.release(claim)).toEqual({ status: 'released' })
+    expect(await keysOf('there or not')).toEqual([])
+  })
+})
+
+describe('revoked', () => {
+  it('by one that closes at once: its holder is told', async () => {
+    const [holder, other] = [new Party(), new Party()]
+    await holder.claim(claimOn('told'))
+    await sleep(200)
+    other.onTxn = async (run) => {
+      await sleep(50)
+      return run()
+    }
+    expect(await other.backend.revoke('told', 'told')).toBe('told')
+    await other.backend.close()
+    await until('the holder to hear of it', async () => holder.told('revoked'))
+  })
+
+  it('before its mailbox was watched, or when there was none: its holder is told', async () => {
+    const [holder, other] = [new Party(), new Party()]
+    const claim = claimOn('no mailbox', 2_000)
+    holder.onTxn = async (run, request) => {
+      // The mailbox is the first of what is put on a lease.
+      if (!request.success?.some((op) => op.kind === 'put' && op.key.toString().startsWith(`${PREFIX}/%/`))) return run()
+      holder.onTxn = (again) => again()
+      throw lost()
+    }
+    await holder.claim(claim)
+    await holder.claim(claim)
+    await sleep(100)
+    expect(await other.backend.revoke('no mailbox', 'told')).toBe('told')
+    await until('the holder to hear of it', async () => {
+      await holder.renew(claim, 2_000)
+      return holder.told('revoked')
+    })
+  })
+
+  it('200 holders of one semaphore', async () => {
+    const [holder, other] = [new Party(), new Party()]
+    for (let i = 0; i < 200; i++) await holder.claim(claimOn('many', 30_000, 300))
+    expect(await other.backend.revoke('many', 'now')).toBe('freed')
+    expect(await keysOf('many')).toEqual([])
+  })
+})
