@@ -12,9 +12,21 @@ export default defineConfig({
         test: {
           name: 'unit',
           setupFiles,
-          include: ['test/unit/**/*.test.ts', 'test/contract/**/*.test.ts', 'src/**/*.test.ts'],
+          include: ['test/unit/**/*.test.ts', 'src/**/*.test.ts'],
           testTimeout: 20_000,
           hookTimeout: 20_000
+        }
+      },
+      {
+        // They wait for servers and for what expires, so that more than there are cores can share a machine.
+        test: {
+          name: 'contract',
+          setupFiles,
+          include: ['test/contract/**/*.test.ts'],
+          testTimeout: 30_000,
+          hookTimeout: 60_000,
+          maxWorkers: 3,
+          sequence: { groupOrder: 1 }
         }
       },
       {
@@ -27,7 +39,7 @@ export default defineConfig({
           testTimeout: 120_000,
           hookTimeout: 120_000,
           maxWorkers: 2,
-          sequence: { groupOrder: 1 }
+          sequence: { groupOrder: 2 }
         }
       },
       {
@@ -40,7 +52,7 @@ export default defineConfig({
           testTimeout: 120_000,
           hookTimeout: 120_000,
           fileParallelism: false,
-          sequence: { groupOrder: 2 }
+          sequence: { groupOrder: 3 }
         }
       }
     ]

@@ -18,7 +18,7 @@ const BELOW = {
   testing: ['public', 'primitives', 'core'],
   backends: []
 }
-const STATELESS_CORE = ['backend', 'errors', 'key', 'clock', 'token'].map((name) => `src/core/${name}.ts`)
+const STATELESS_CORE = ['backend', 'errors', 'key', 'clock', 'slots', 'token'].map((name) => `src/core/${name}.ts`)
 
 /** Why `from` may not import `to` (both as src/…), or undefined if it may. */
 function objection(from, to, kind) {
@@ -26,7 +26,7 @@ function objection(from, to, kind) {
   const [lower, upper] = [layer(to), layer(from)]
   if (upper === 'backends') {
     if (STATELESS_CORE.includes(to) || backend(to) === backend(from)) return undefined
-    return 'a backend imports its own folder and, of core, backend, errors, key, clock and token'
+    return 'a backend imports its own folder and, of core, backend, errors, key, clock, slots and token'
   }
   if (lower === 'backends') {
     if (from !== 'src/connect.ts') return 'only connect.ts imports backends'

@@ -1,9 +1,10 @@
 /** The steps in etcd: what is asked for about one claim is a part of a transaction that others share. */
 import {
-  ALL_SLOTS, type Claim, type ClaimState, type Failed, type ReleaseState, type Renewal, type RenewState, type ResourceState, type RevokeState,
+  ALL_SLOTS, type Claim, type ClaimState, type ReleaseState, type Renewal, type RenewState, type ResourceState, type RevokeState,
   type Scope,
 } from '../../core/backend.js'
-import { BackendError, ConfigurationError } from '../../core/errors.js'
+import { BackendError } from '../../core/errors.js'
+import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { EtcdClient } from './client/client.js'
@@ -11,9 +12,10 @@ import type { Compare, DeleteResponse, RangeResponse, RequestOp } from './client
 import { etcdError, isLeaseGone, mayBeDone } from './errors.js'
 import { endOf, fromBytes, toBytes, Keys } from './keys.js'
 import { Leases, type Lease, type LeaseListener } from './leases.js'
-import { describe, Line, standingOf, standingsIn, type Standing } from './line.js'
+import { describe, Line, standingOf, type Standing } from './line.js'
 import { Lookouts, type LookoutListener } from './lookouts.js'
 import { OwnClaim, OwnClaims } from './own-claims.js'
+import { isOn, joining, joiningOnce, lineOf, looking, rangeOf, taking } from './requests.js'
 import { Txns, type Outcome } from './txns.js'
 
 const PAGE = 500
@@ -54,7 +56,8 @@ export class Steps implements LeaseListener, LookoutListener {
   // Claiming
 
   async claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
-    if (!canHold(claim)) return failed(neverHolds(claim))
+    const never = neverHolds(claim)
+    if (never) return never
     try {
       const own = this.#claims.named(claim)
       if (own) return await this.#askAgain(own, ifBusy)
@@ -152,7 +155,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const directory = this.#keys.directory(claim.resource)
     const line = await this.#read(directory)
     const limit = line.limitBeside('')
-    if (limit !== undefined && limit !== claim.limit) return failed(anotherLimit(claim, limit))
+    if (limit !== undefined && limit !== claim.limit) return anotherLimit(claim, limit)
     const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
     if (taken + claim.take > claim.limit) return { status: 'refused', ...line.blocker() }
     const state = await this.#ask(claim, 'queue')
@@ -184,7 +187,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const isOther = limit !== undefined && limit !== claim.limit
     if (!standing) {
       this.#forget(own)
-      if (isOther) return failed(anotherLimit(claim, limit))
+      if (isOther) return anotherLimit(claim, limit)
       // What made it seem taken is further down, of another prefix.
       return line.standings.length === 0 ? this.#tryToJoin(claim) : { status: 'refused', ...line.blocker() }
     }
@@ -192,7 +195,7 @@ export class Steps implements LeaseListener, LookoutListener {
     own.knownSince = this.#now
     if (isOther) {
       await this.#delete(own)
-      return failed(anotherLimit(claim, limit))
+      return anotherLimit(claim, limit)
     }
     if (line.holds(standing)) {
       if (standing.value?.revoked) own.state = 'revoked'
@@ -474,8 +477,8 @@ export class Steps implements LeaseListener, LookoutListener {
 
   /** Into the mailboxes of those who hold: who has none, or none any more, is not told. */
   async #tellHolders(line: Line, kind: Message[0]): Promise<void> {
-    await Promise.all(line.standings.slice(0, line.holders).map(({ key, lease, value }) => {
-      if (!value) return undefined
+    const ours = line.standings.slice(0, line.holders).filter(({ value }) => value !== undefined)
+    await Promise.all(ours.map(({ key, lease }) => {
       const mailbox = toBytes(this.#keys.mailbox(lease))
       const message: Message = [kind, key]
       const put: RequestOp = { kind: 'put', key: mailbox, value: Buffer.from(JSON.stringify(message)), ignoreLease: true }
@@ -644,20 +647,6 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 }
 
-// What is asked of etcd
-
-function rangeOf(directory: string): RequestOp {
-  return { kind: 'range', key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }
-}
-
-function putOf({ key, value, lease }: OwnClaim): RequestOp {
-  return { kind: 'put', key: toBytes(key), value: writeValue(value), lease: lease.id }
-}
-
-function isOn({ key, lease }: OwnClaim): Compare {
-  return { key: toBytes(key), target: 'lease', value: lease.id }
-}
-
 /** It may have come to this while something was awaited. */
 function isLeaving({ state }: OwnClaim): boolean {
   return state === 'leaving'
@@ -671,34 +660,6 @@ function checkRecent({ createRevision }: OwnClaim, { revision }: Outcome): void 
 /** So many at a time as a transaction takes. */
 function inTransactions(standings: readonly Standing[]): (readonly Standing[])[] {
   return Array.from({ length: Math.ceil(standings.length / MOST_AT_ONCE) }, (_, i) => standings.slice(i * MOST_AT_ONCE, (i + 1) * MOST_AT_ONCE))
-}
-
-type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }
-
-/** A key that nobody had before needs no condition. */
-function joining(own: OwnClaim): Asked {
-  return { success: [putOf(own), rangeOf(own.directory)], isLikely: true }
-}
-
-/** Perhaps it has joined already. */
-function joiningOnce(own: OwnClaim): Asked {
-  const isNew: Compare = { key: toBytes(own.key), target: 'create', value: 0n }
-  return { compare: [isNew], success: [putOf(own), rangeOf(own.directory)], failure: [rangeOf(own.directory)], isLikely: false }
-}
-
-/** Only if nobody is there; and if somebody is, nothing is written. */
-function taking(own: OwnClaim): Asked {
-  const { directory } = own
-  const isEmpty: Compare = { key: toBytes(directory), rangeEnd: toBytes(endOf(directory)), target: 'create', value: 0n }
-  return { compare: [isEmpty], success: [putOf(own)], failure: [rangeOf(directory)], isLikely: false }
-}
-
-function looking(own: OwnClaim): Asked {
-  return { success: [rangeOf(own.directory)], isLikely: true }
-}
-
-function lineOf(directory: string, response: unknown): Line {
-  return new Line(standingsIn(directory, (response as RangeResponse).kvs))
 }
 
 function isGiven({ value, createRevision }: Standing, { id }: { readonly id: string }, owner: string, epoch = createRevision): boolean {
@@ -723,27 +684,6 @@ function readMessage(text: string): Message | undefined {
   } catch {
     return undefined
   }
-}
-
-function canHold({ take, limit }: Claim): boolean {
-  return isCount(take) && isCount(limit) && take <= limit
-}
-
-function isCount(value: number): boolean {
-  return Number.isSafeInteger(value) && value > 0 && value <= ALL_SLOTS
-}
-
-function neverHolds({ resource, take, limit }: Claim): string {
-  return `A claim on ${JSON.stringify(resource)} takes ${take} of ${limit} slots, so it can never hold.`
-}
-
-function anotherLimit({ resource, limit }: Claim, there: number): string {
-  return `${JSON.stringify(resource)} is in use with a limit of ${there}, so a claim with a limit of ${limit} cannot join. `
-    + 'Use one limit for it everywhere; it can change while nobody holds it or waits for it.'
-}
-
-function failed(message: string): Failed {
-  return { status: 'failed', error: new ConfigurationError(message) }
 }
 
 function inTime(work: Promise<unknown>): Promise<unknown> {

@@ -4,7 +4,7 @@
  * step on its resource, whoever takes it.
  */
 import type { Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState } from '../../core/backend.js'
-import { ConfigurationError } from '../../core/errors.js'
+import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { describe, Resource, type Hold, type Member } from './resource.js'
 
 export class MemoryStore {
@@ -29,16 +29,11 @@ export class MemoryStore {
 
   claim(member: Member, claim: Claim, ifBusy: 'queue' | 'leave'): ClaimState {
     const { id, take, limit } = claim
-    const name = JSON.stringify(claim.resource)
-    if (!isCount(limit) || !isCount(take) || take > limit) {
-      return failed(`A claim on ${name} takes ${take} of ${limit} slots, so it can never hold.`)
-    }
+    const never = neverHolds(claim)
+    if (never) return never
     const now = this.#now()
     const resource = this.#find(member.prefix, claim.resource, now) ?? this.#add(member.prefix, claim.resource, limit)
-    if (resource.limit !== limit) {
-      return failed(`${name} is in use with a limit of ${resource.limit}, so a claim with a limit of ${limit} cannot join. `
-        + 'Use one limit for it everywhere; it can change while nobody holds it or waits for it.')
-    }
+    if (resource.limit !== limit) return anotherLimit(claim, resource.limit)
 
     const hold = resource.hold(id)
     // It can only end now. Queueing behind itself would let it hold twice, where there is room for two.
@@ -152,7 +147,7 @@ export class MemoryStore {
   /** The ticket that was told as a place before, if it can be that; else a new one. */
   #ticket(resource: Resource, place: string | undefined): number {
     const told = Number(place)
-    if (isCount(told) && told <= this.#lastTicket && !resource.isTaken(told)) return told
+    if (Number.isSafeInteger(told) && told > 0 && told <= this.#lastTicket && !resource.isTaken(told)) return told
     this.#lastTicket += 1
     return this.#lastTicket
   }
@@ -178,12 +173,4 @@ export class MemoryStore {
     resources?.delete(resource.key)
     if (resources?.size === 0) this.#resources.delete(resource.prefix)
   }
-}
-
-function isCount(value: number): boolean {
-  return Number.isSafeInteger(value) && value > 0
-}
-
-function failed(message: string): ClaimState {
-  return { status: 'failed', error: new ConfigurationError(message) }
 }

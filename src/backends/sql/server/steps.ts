@@ -1,10 +1,10 @@
 /** The steps in the database: lists go as JSON, sorted by key so that two lists cannot wait for each other, and come back in order. */
 import {
-  ALL_SLOTS, EXACT_WITHIN_MS, type Blocker, type Claim, type ClaimState, type Failed, type Holder, type ReleaseState, type Renewal,
+  EXACT_WITHIN_MS, type Blocker, type Claim, type ClaimState, type Holder, type ReleaseState, type Renewal,
   type RenewState, type ResourceState, type RevokeState, type Scope,
 } from '../../../core/backend.js'
 import type { ServerClock } from '../../../core/clock.js'
-import { ConfigurationError } from '../../../core/errors.js'
+import { anotherLimit, neverHolds } from '../../../core/slots.js'
 import type { Database, ShortStepName, StepName } from './database.js'
 import type { OwnClaims } from './own-claims.js'
 import type { Retries } from './retries.js'
@@ -52,7 +52,7 @@ export class Steps {
   async claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
     const [first] = claims
     if (this.#database.hasShortSteps && claims.length === 1 && isPlain(first!)) return [await this.#claimLock(first!, ifBusy)]
-    const list = new SortedList(claims.filter(canHold), ({ resource }) => resource)
+    const list = new SortedList(claims.filter((claim) => !neverHolds(claim)), ({ resource }) => resource)
     for (const claim of list.items) this.#claims.add(claim)
     const asked = list.toJson(({ id, take, limit, ttlMs, type, metadata, place }) => ({
       id, take, slots: limit, ttl: ttlMs, type: hex(type), metadata: hex(metadata), place: placeOf(place),
@@ -63,7 +63,7 @@ export class Steps {
       return [this.#prefix, this.#scope.owner, asked, String(ifBusy === 'queue'), String(saidSo)]
     })
     const states = new Map(list.items.map((claim, i) => [claim, this.#claimState(claim, answers[i]!, saidSo)]))
-    return claims.map((claim) => states.get(claim) ?? neverHolds(claim))
+    return claims.map((claim) => states.get(claim) ?? neverHolds(claim)!)
   }
 
   async #claimLock(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
@@ -94,8 +94,7 @@ export class Steps {
         return { status: 'revoked', epoch: BigInt(answer[1]) }
       case 'limit':
         this.#claims.remove(claim)
-        return failed(`${JSON.stringify(resource)} is in use with a limit of ${answer[1]}, so a claim with a limit of ${claim.limit} cannot join. `
-          + 'Use one limit for it everywhere; it can change while nobody holds it or waits for it.')
+        return anotherLimit(claim, answer[1])
     }
   }
 
@@ -265,23 +264,7 @@ function describe([owner, epoch, heldForMs, expiresInMs, type, metadata]: Holder
   }
 }
 
-function canHold({ take, limit }: Claim): boolean {
-  return isCount(take) && isCount(limit) && take <= limit
-}
-
 /** Of a lock, and nothing more to say about it. */
 function isPlain({ take, limit, type, metadata, place }: Claim): boolean {
   return take === 1 && limit === 1 && type === undefined && metadata === undefined && place === undefined
-}
-
-function isCount(value: number): boolean {
-  return Number.isSafeInteger(value) && value > 0 && value <= ALL_SLOTS
-}
-
-function neverHolds({ resource, take, limit }: Claim): Failed {
-  return failed(`A claim on ${JSON.stringify(resource)} takes ${take} of ${limit} slots, so it can never hold.`)
-}
-
-function failed(message: string): Failed {
-  return { status: 'failed', error: new ConfigurationError(message) }
 }

@@ -7,9 +7,9 @@
  * their locks by their own deadlines, and whoever claims is told so.
  */
 import type {
-  Claim, ClaimState, Failed, ReleaseState, Renewal, RenewState, ResourceState, RevokeState,
+  Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState,
 } from '../../../core/backend.js'
-import { ConfigurationError } from '../../../core/errors.js'
+import { anotherLimit, neverHolds } from '../../../core/slots.js'
 import { GONE_MS } from '../liveness.js'
 import { describeHolder, toBytes, toText, toView, type Bytes } from '../rows.js'
 import type { Connection } from './connection.js'
@@ -61,15 +61,12 @@ export class Steps {
   }
 
   #claim(step: OpenStep, claim: Claim, ifBusy: 'queue' | 'leave'): ClaimState {
-    const { id, take, limit, ttlMs } = claim
-    const name = JSON.stringify(claim.resource)
-    if (!isCount(limit) || !isCount(take) || take > limit) return failed(`A claim on ${name} takes ${take} of ${limit} slots, so it can never hold.`)
+    const { id, limit, ttlMs } = claim
+    const never = neverHolds(claim)
+    if (never) return never
     return step.on(claim.resource, 'make', id, (resource): ClaimState => {
       if (resource.isIdle) resource.limit = limit
-      if (resource.limit !== limit) {
-        return failed(`${name} is in use with a limit of ${resource.limit}, so a claim with a limit of ${limit} cannot join. `
-          + 'Use one limit for it everywhere; it can change while nobody holds it or waits for it.')
-      }
+      if (resource.limit !== limit) return anotherLimit(claim, resource.limit)
       const holder = resource.holder(id)
       if (holder?.revoked) return { status: 'revoked', epoch: BigInt(holder.number) }
       if (holder) {
@@ -302,12 +299,4 @@ const NOT_HELD: ReleaseState = { status: 'not-held' }
 
 function lengthen(resource: Resource, holder: Parameters<Resource['saveHolder']>[0], expiresAt: number): void {
   if (expiresAt > holder.expiresAt) resource.saveHolder({ ...holder, expiresAt })
-}
-
-function isCount(value: number): boolean {
-  return Number.isSafeInteger(value) && value > 0
-}
-
-function failed(message: string): Failed {
-  return { status: 'failed', error: new ConfigurationError(message) }
 }
