@@ -246,7 +246,6 @@ export function readRange(reader: Reader): RangeResponse {
     else if (reader.field === 2) kvs.push(reader.message(readKeyValue))
     else if (reader.field === 3) more = reader.flag()
     else if (reader.field === 4) count = reader.number()
-    else reader.skip()
   }
   return { kind: 'range', revision, kvs, more, count }
 }
@@ -257,7 +256,6 @@ function readPut(reader: Reader): PutResponse {
   while (reader.next()) {
     if (reader.field === 1) revision = reader.message(readHeader)
     else if (reader.field === 2) prevKv = reader.message(readKeyValue)
-    else reader.skip()
   }
   return { kind: 'put', revision, prevKv }
 }
@@ -270,7 +268,6 @@ function readDelete(reader: Reader): DeleteResponse {
     if (reader.field === 1) revision = reader.message(readHeader)
     else if (reader.field === 2) deleted = reader.number()
     else if (reader.field === 3) prevKvs.push(reader.message(readKeyValue))
-    else reader.skip()
   }
   return { kind: 'delete', revision, deleted, prevKvs }
 }
@@ -283,7 +280,6 @@ export function readTxn(reader: Reader): TxnResponse {
     if (reader.field === 1) revision = reader.message(readHeader)
     else if (reader.field === 2) succeeded = reader.flag()
     else if (reader.field === 3) responses.push(reader.message(readResponseOp))
-    else reader.skip()
   }
   return { kind: 'txn', revision, succeeded, responses }
 }
@@ -295,7 +291,6 @@ function readResponseOp(reader: Reader): ResponseOp {
     else if (reader.field === 2) response = reader.message(readPut)
     else if (reader.field === 3) response = reader.message(readDelete)
     else if (reader.field === 4) response = reader.message(readTxn)
-    else reader.skip()
   }
   // An empty transaction is answered with nothing at all.
   return response ?? { kind: 'txn', revision: 0n, succeeded: true, responses: [] }
@@ -306,7 +301,6 @@ function readHeader(reader: Reader): bigint {
   let revision = 0n
   while (reader.next()) {
     if (reader.field === 3) revision = reader.int64()
-    else reader.skip()
   }
   return revision
 }
@@ -325,7 +319,6 @@ function readKeyValue(reader: Reader): KeyValue {
     else if (reader.field === 4) version = reader.int64()
     else if (reader.field === 5) value = reader.bytes()
     else if (reader.field === 6) lease = reader.int64()
-    else reader.skip()
   }
   return { key, value, createRevision, modRevision, version, lease }
 }
@@ -343,7 +336,6 @@ export function readLease(reader: Reader): LeaseResponse {
   while (reader.next()) {
     if (reader.field === 2) id = reader.int64()
     else if (reader.field === 3) ttlS = Number(reader.int64())
-    else reader.skip()
   }
   return { id, ttlS }
 }
@@ -363,7 +355,6 @@ export function readLeaseTimeToLive(reader: Reader): TimeToLive {
     if (reader.field === 3) ttlS = Number(reader.int64())
     else if (reader.field === 4) grantedTtlS = Number(reader.int64())
     else if (reader.field === 5) keys.push(reader.bytes())
-    else reader.skip()
   }
   return { ttlS, grantedTtlS, keys }
 }
@@ -386,7 +377,6 @@ export function readWatchResponse(reader: Reader): WatchResponse {
     else if (reader.field === 6) cancelReason = reader.text()
     else if (reader.field === 7) fragment = reader.flag()
     else if (reader.field === 11) events.push(reader.message(readWatchEvent))
-    else reader.skip()
   }
   return { revision, watchId, created, canceled, compactRevision, cancelReason, fragment, events }
 }
@@ -399,7 +389,6 @@ function readWatchEvent(reader: Reader): WatchEvent {
     if (reader.field === 1) type = reader.number() === 1 ? 'delete' : 'put'
     else if (reader.field === 2) kv = reader.message(readKeyValue)
     else if (reader.field === 3) prevKv = reader.message(readKeyValue)
-    else reader.skip()
   }
   const { key, value, createRevision, modRevision, version, lease } = kv ?? NO_KEY_VALUE
   return { type, key, value, createRevision, modRevision, version, lease, prevKv }
@@ -418,7 +407,6 @@ export function readToken(reader: Reader): string {
   let token = ''
   while (reader.next()) {
     if (reader.field === 2) token = reader.text()
-    else reader.skip()
   }
   return token
 }

@@ -130,6 +130,7 @@ export class Reader {
   #at: number
   #end: number
   #type = VARINT
+  #isUnread = false
   #low = 0
   #high = 0
 
@@ -139,8 +140,11 @@ export class Reader {
     this.#end = bytes.length
   }
 
+  /** To the next field. One that nobody has read is passed over: servers may be newer than we are. */
   next(): boolean {
-    if (this.#at >= this.#end) return false
+    if (this.#isUnread) this.#skip()
+    this.#isUnread = this.#at < this.#end
+    if (!this.#isUnread) return false
     const tag = this.#number()
     this.field = tag >>> 3
     this.#type = tag & 7
@@ -185,13 +189,13 @@ export class Reader {
     const outerEnd = this.#end
     this.#end = this.#at + length
     const value = read(this)
+    this.#isUnread = false
     this.#at = this.#end
     this.#end = outerEnd
     return value
   }
 
-  /** Servers may be newer than we are. */
-  skip(): void {
+  #skip(): void {
     if (this.#type === VARINT) this.#varint()
     else if (this.#type === BYTES) this.#advance(this.#number())
     else if (this.#type === FIXED_64) this.#advance(8)
@@ -207,6 +211,7 @@ export class Reader {
   }
 
   #expect(type: number): void {
+    this.#isUnread = false
     if (this.#type !== type) throw new WireError(`Field ${this.field} has the type ${this.#type} instead of ${type}.`)
   }
 
