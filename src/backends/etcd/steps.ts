@@ -8,17 +8,17 @@ import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { EtcdClient } from './client/client.js'
-import type { Compare, DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
+import type { Compare, DeleteResponse, RequestOp } from './client/messages.js'
 import { etcdError, isLeaseGone, mayBeDone } from './errors.js'
-import { endOf, fromBytes, toBytes, Keys } from './keys.js'
+import { inspect } from './inspect.js'
+import { endOf, toBytes, Keys } from './keys.js'
 import { Leases, type Lease, type LeaseListener } from './leases.js'
-import { describe, Line, standingOf, type Standing } from './line.js'
+import { Line, type Standing } from './line.js'
 import { Lookouts, type LookoutListener } from './lookouts.js'
 import { OwnClaim, OwnClaims } from './own-claims.js'
 import { isOn, joining, joiningOnce, lineOf, looking, rangeOf, taking } from './requests.js'
 import { Txns, type Outcome } from './txns.js'
 
-const PAGE = 500
 /** A claim whose key could not be deleted is tried again. */
 const SWEEP_AGAIN_MS = 500
 /** Between a read and what is written on the strength of it, somebody may have come. */
@@ -487,30 +487,8 @@ export class Steps implements LeaseListener, LookoutListener {
     }))
   }
 
-  async *inspect(beginning: string): AsyncIterable<ResourceState> {
-    const { key: from, rangeEnd } = this.#keys.rangeOf(beginning)
-    let key: Buffer = from
-    let revision: bigint | undefined
-    let resource: string | undefined
-    let standings: Standing[] = []
-    for (let more = true; more; ) {
-      const page: RangeResponse = await this.#client.range({ key, rangeEnd, limit: PAGE, ...(revision !== undefined && { revision }) })
-      revision ??= page.revision
-      for (const kv of page.kvs) {
-        const its = this.#keys.resourceOf(fromBytes(kv.key))
-        // It may lie between those of a resource.
-        if (its === undefined) continue
-        if (its !== resource) {
-          if (resource !== undefined) yield stateOf(resource, standings)
-          resource = its
-          standings = []
-        }
-        standings.push(standingOf(kv))
-      }
-      more = page.more
-      if (more) key = Buffer.concat([page.kvs.at(-1)!.key, Buffer.alloc(1)])
-    }
-    if (resource !== undefined) yield stateOf(resource, standings)
+  inspect(beginning: string): AsyncIterable<ResourceState> {
+    return inspect(this.#client, this.#keys, beginning)
   }
 
   async #read(directory: string): Promise<Line> {
@@ -664,17 +642,6 @@ function inTransactions(standings: readonly Standing[]): (readonly Standing[])[]
 
 function isGiven({ value, createRevision }: Standing, { id }: { readonly id: string }, owner: string, epoch = createRevision): boolean {
   return value?.id === id && value.owner === owner && createRevision === epoch
-}
-
-function stateOf(key: string, standings: readonly Standing[]): ResourceState {
-  const line = new Line(standings)
-  const takeOf = ({ value }: Standing) => value?.take ?? ALL_SLOTS
-  return {
-    key,
-    limit: line.standings[0]!.value?.limit ?? 1,
-    holders: line.standings.slice(0, line.holders).map((one) => ({ ...describe(one), take: takeOf(one) })),
-    waiters: line.standings.slice(line.holders).map((one) => ({ owner: describe(one).owner!, take: takeOf(one) })),
-  }
 }
 
 function readMessage(text: string): Message | undefined {
