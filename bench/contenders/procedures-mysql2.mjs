@@ -19,7 +19,7 @@ export async function open(url, { ttlMs, prefix: prefixText }) {
       const key = hex(hex(name))
       const id = hex(randomBytes(16).toString('hex'))
       const [[[row]]] = await pool.execute(calls.claimLock, [prefix, owner, key, id, hex(String(ttlMs)), leave])
-      const [, [status]] = JSON.parse(row.result)
+      const [, [[status]]] = JSON.parse(row.result)
       if (status !== 'held') throw new Error(`${name} is taken`)
       return { key, id }
     },

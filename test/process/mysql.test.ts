@@ -229,18 +229,44 @@ describe('a connection', () => {
   })
 
   it('in the middle of a transaction is not touched', async () => {
-    await manager()
+    const locks = await manager()
+    await (await locks.lock('free')).release()
+    const before = await server.query('SELECT * FROM holdfast_locks')
+    const { prefix } = (await server.query('SELECT HEX(prefix) AS prefix FROM holdfast_locks WHERE `key` = \'free\' LIMIT 1'))[0] as { prefix: string }
     const connection = await createConnection(server.url)
     onTestFinished(() => connection.end())
     await connection.query('CREATE TABLE IF NOT EXISTS theirs (id INT PRIMARY KEY)')
     await connection.query('BEGIN')
     await connection.query('INSERT INTO theirs VALUES (1)')
-    for (const call of ["release('p', 'me', '[]')", "release_lock('p', 'me', 'k', 'id')", "claim_lock('p', 'me', 'k', 'id', 1000, TRUE)"]) {
+    const calls = ["release('p', 'me', '[]')", "release_lock('p', 'me', 'k', 'id')", `claim_lock(x'${prefix}', 'me', 'free', 'id', 1000, TRUE)`]
+    for (const call of calls) {
       const error = await failureOf(connection.query(`CALL holdfast_1_${call}`))
       expect((error as Error).message).toContain('transaction')
     }
     await connection.query('COMMIT')
     expect(await server.query('SELECT * FROM theirs')).toEqual([{ id: 1 }])
+    expect(await server.query('SELECT * FROM holdfast_locks')).toEqual(before)
+  })
+
+  it('that does not commit by itself is answered when it has been committed, and what it counted before does not matter', async () => {
+    const locks = await manager()
+    const lock = await locks.lock('held')
+    const { prefix } = (await server.query('SELECT HEX(prefix) AS prefix FROM holdfast_locks WHERE `key` = \'held\' LIMIT 1'))[0] as { prefix: string }
+    const connection = await createConnection(server.url)
+    onTestFinished(() => connection.end())
+    await connection.query('CREATE TABLE IF NOT EXISTS numbers (id INT)')
+    await connection.query('SET autocommit = 0')
+    const claim = async () => {
+      await connection.query('INSERT INTO numbers VALUES (1)')
+      await connection.query('COMMIT')
+      const [[[row]]] = (await connection.query(`CALL holdfast_1_claim_lock(x'${prefix}', 'me', 'held', 'id', 60000, FALSE)`)) as any
+      return JSON.parse(row.result)[1][0][0]
+    }
+    expect(await claim()).toBe('refused')
+    await lock.release()
+    expect(await claim()).toBe('held')
+    const [row] = await server.query('SELECT owner FROM holdfast_locks WHERE `key` = \'held\' AND used = 1')
+    expect(String(row!['owner'])).toBe('me')
   })
 
   it('whose statement is killed leaves no transaction behind, and the claim is asked for again', async () => {

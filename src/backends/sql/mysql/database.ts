@@ -8,6 +8,9 @@ import type { MysqlSchema } from './schema.js'
 /** The first that know JSON_TABLE, SKIP LOCKED and CREATE PROCEDURE IF NOT EXISTS. */
 const OLDEST = { MariaDB: [10, 6, 0], MySQL: [8, 0, 29] } as const
 
+/** What `releaseLock` means by no answer. */
+const RELEASED = '[null,["released"]]'
+
 export class MysqlDatabase implements Database {
   readonly name = 'mysql'
   readonly hasShortSteps = true
@@ -23,7 +26,7 @@ export class MysqlDatabase implements Database {
 
   async migrate(): Promise<void> {
     const { calls } = this.#schema
-    const [count, isInDatabase, version = ''] = (await this.#client.query(calls.isThere, [])).split(' ')
+    const [count, isInDatabase, version = ''] = (await this.#client.query(calls.isThere, []))!.split(' ')
     if (count !== '0') return
     if (isInDatabase === '0') {
       throw new ConfigurationError('The connections are in no database, and none was named: mysqlBackend(pool, { database: \'app\' }).')
@@ -56,14 +59,19 @@ export class MysqlDatabase implements Database {
   async call(step: StepName | ShortStepName, values: readonly string[]): Promise<string> {
     const text = this.#schema.calls[step]
     // Whether it hears what it is told, the last word of a claim, is no question here.
-    const sent = (step === 'claim' ? values.slice(0, -1) : values).map((value) => Buffer.from(value).toString('hex'))
+    const sent = (step === 'claim' || step === 'claimLock' ? values.slice(0, -1) : values).map((value) => Buffer.from(value).toString('hex'))
+    const ask = async () => {
+      const answer = (await this.#client.query(text, sent)) ?? (step === 'releaseLock' ? RELEASED : undefined)
+      if (answer === undefined) throw new Error('The database gave no answer.')
+      return answer
+    }
     try {
-      return await this.#client.query(text, sent)
+      return await ask()
     } catch (error) {
       if (!isMissing(error) || !this.#mayMigrate) throw error
       // Somebody has dropped them, or some. What was held is lost, as the next renewals will find; others can go on.
       await this.#make()
-      return this.#client.query(text, sent)
+      return ask()
     }
   }
 

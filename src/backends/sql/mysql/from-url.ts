@@ -43,7 +43,7 @@ class LateClient implements MysqlClient {
     this.#settings = settings
   }
 
-  async query(text: string, values: readonly string[]): Promise<string> {
+  async query(text: string, values: readonly string[]): Promise<string | undefined> {
     return (await this.#opened()).query(text, values)
   }
 

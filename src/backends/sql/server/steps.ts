@@ -50,28 +50,21 @@ export class Steps {
   }
 
   async claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    const [first] = claims
-    if (this.#database.hasShortSteps && claims.length === 1 && isPlain(first!)) return [await this.#claimLock(first!, ifBusy)]
     const list = new SortedList(claims.filter((claim) => !neverHolds(claim)), ({ resource }) => resource)
     for (const claim of list.items) this.#claims.add(claim)
-    const asked = list.toJson(({ id, take, limit, ttlMs, type, metadata, place }) => ({
-      id, take, slots: limit, ttl: ttlMs, type: hex(type), metadata: hex(metadata), place: placeOf(place),
-    }))
+    const isShort = this.#database.hasShortSteps && list.size === 1 && isPlain(list.items[0]!)
+    const asked = isShort ? list.ofOne(({ id, ttlMs }) => [id, String(ttlMs)]) : [
+      list.toJson(({ id, take, limit, ttlMs, type, metadata, place }) => ({
+        id, take, slots: limit, ttl: ttlMs, type: hex(type), metadata: hex(metadata), place: placeOf(place),
+      })),
+    ]
     let saidSo = false
-    const answers = list.size === 0 ? [] : await this.#call<ClaimAnswer[]>('claim', () => {
+    const answers = list.size === 0 ? [] : await this.#call<ClaimAnswer[]>(isShort ? 'claimLock' : 'claim', () => {
       saidSo = this.#listener.hears
-      return [this.#prefix, this.#scope.owner, asked, String(ifBusy === 'queue'), String(saidSo)]
+      return [this.#prefix, this.#scope.owner, ...asked, String(ifBusy === 'queue'), String(saidSo)]
     })
     const states = new Map(list.items.map((claim, i) => [claim, this.#claimState(claim, answers[i]!, saidSo)]))
     return claims.map((claim) => states.get(claim) ?? neverHolds(claim)!)
-  }
-
-  async #claimLock(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
-    this.#claims.add(claim)
-    const { resource, id, ttlMs } = claim
-    const values = [this.#prefix, this.#scope.owner, hex(resource), id, String(ttlMs), String(ifBusy === 'queue')]
-    const saidSo = this.#listener.hears
-    return this.#claimState(claim, await this.#call<ClaimAnswer>('claimLock', () => values), saidSo)
   }
 
   #claimState(claim: Claim, answer: ClaimAnswer, saidSo: boolean): ClaimState {
@@ -120,19 +113,15 @@ export class Steps {
 
   async release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
     for (const claim of claims) this.#claims.remove(claim)
-    let wasMayBeDone = false
-    const call = <T>(step: 'release' | 'releaseLock', what: readonly string[]) => this.#call<T>(step, (mayBeDone) => {
-      wasMayBeDone = mayBeDone
-      return [this.#prefix, this.#scope.owner, ...what]
-    })
-    const stateOf = (status: ReleaseAnswer): ReleaseState => ({ status: status === 'not-held' && wasMayBeDone ? 'unknown' : status })
-    const [first] = claims
-    if (this.#database.hasShortSteps && claims.length === 1) {
-      return [stateOf(await call<ReleaseAnswer>('releaseLock', [hex(first!.resource), first!.id]))]
-    }
     const list = new SortedList(claims, ({ resource }) => resource)
-    const answers = await call<ReleaseAnswer[]>('release', [list.toJson(({ id }) => ({ id }))])
-    return list.inOrder(answers.map(stateOf))
+    const isShort = this.#database.hasShortSteps && list.size === 1
+    const asked = isShort ? list.ofOne(({ id }) => [id]) : [list.toJson(({ id }) => ({ id }))]
+    let wasMayBeDone = false
+    const answers = await this.#call<ReleaseAnswer[]>(isShort ? 'releaseLock' : 'release', (mayBeDone) => {
+      wasMayBeDone = mayBeDone
+      return [this.#prefix, this.#scope.owner, ...asked]
+    })
+    return list.inOrder(answers.map((status) => ({ status: status === 'not-held' && wasMayBeDone ? 'unknown' : status })))
   }
 
   revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
@@ -175,8 +164,8 @@ export class Steps {
   async #call<T>(step: StepName | ShortStepName, values: (mayBeDone: boolean) => readonly string[]): Promise<T> {
     return this.#retries.run(async (mayBeDone) => {
       const sentAt = this.#scope.clock.now()
-      const [serverMs, answer] = JSON.parse(await this.#database.call(step, values(mayBeDone))) as [number, T]
-      this.#serverClock.observe(sentAt, serverMs)
+      const [serverMs, answer] = JSON.parse(await this.#database.call(step, values(mayBeDone))) as [number | null, T]
+      if (serverMs !== null) this.#serverClock.observe(sentAt, serverMs)
       return answer
     })
   }
@@ -219,6 +208,11 @@ class SortedList<Item extends object> {
 
   toJson(fields: (item: Item) => object): string {
     return JSON.stringify(this.items.map((item, i) => ({ key: this.#keys[i], ...fields(item) })))
+  }
+
+  /** The key of the only one, and what else there is to say of it. */
+  ofOne(words: (item: Item) => readonly string[]): readonly string[] {
+    return [this.#keys[0]!, ...words(this.items[0]!)]
   }
 
   /** What came of the items, in the order in which they were given. */

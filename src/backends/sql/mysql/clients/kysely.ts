@@ -10,7 +10,7 @@ export class KyselyClient implements MysqlClient {
     this.#db = db
   }
 
-  query(text: string, values: readonly string[]): Promise<string> {
+  query(text: string, values: readonly string[]): Promise<string | undefined> {
     return this.#db.connection().execute(async (connection: KyselyLike) => {
       try {
         return onlyValue(await runOnKysely(connection, text, values))

@@ -47,7 +47,7 @@ export class Mysql2Client implements MysqlClient {
     this.#end = end
   }
 
-  async query(text: string, values: readonly string[]): Promise<string> {
+  async query(text: string, values: readonly string[]): Promise<string | undefined> {
     return onlyValue(await new Promise<unknown>((resolve, reject) => {
       this.#pool.getConnection((failure, connection) => {
         if (failure) return reject(failure)

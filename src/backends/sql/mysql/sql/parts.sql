@@ -31,17 +31,17 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   SET is_ours = TRUE;
   SET innodb_lock_wait_timeout = 2, group_concat_max_len = 16777216
 
--- The same for a single statement, which commits by itself.
--- @statement beginOne
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  SET innodb_lock_wait_timeout = 2
+-- Whether a single statement is a transaction of its own: only then can it do without all that. MariaDB can say so, and limit the time
+-- that one statement waits; for MySQL these are comments, and it always takes the long way.
+-- @statement commitsByItself
+FALSE /*M! OR (@@autocommit AND NOT @@in_transaction) */
+
+-- @statement patiently
+/*M! SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
 
 -- @statement commit
 COMMIT AND NO CHAIN NO RELEASE;
   SET innodb_lock_wait_timeout = their_patience, group_concat_max_len = their_length
-
--- @statement endOne
-SET innodb_lock_wait_timeout = their_patience, group_concat_max_len = their_length
 
 -- What was asked for. Digits stay what they are: as an expression longer than 512 bytes they would make a temporary table on disk.
 -- @statement claimList
