@@ -263,10 +263,10 @@ function sqlHandOver(pace, store) {
   }
 }
 
-/** As with other databases, an answer waits for a disk. */
+/** As with other databases, each answer waits for a disk, and few come to pass until all is compiled. */
 function onEtcd({ warmUpMs, ...pace }, options) {
   const columns = ['cycleP50Ms', ...WAITS, 'requestsPerOp', ...COSTS]
-  return { ...uncontended({ warmUpMs: warmUpMs * 2, ...pace }, options), store: 'etcd', contenders: ETCD_ALONE, columns }
+  return { ...uncontended({ warmUpMs: warmUpMs * 4, ...pace }, options), store: 'etcd', contenders: ETCD_ALONE, columns }
 }
 
 function etcdAlone(pace) {
