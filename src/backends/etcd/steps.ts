@@ -231,8 +231,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const { id, resource, take, limit, ttlMs, type, metadata } = claim
     const directory = this.#keys.directory(resource)
     const value: ClaimValue = {
-      v: 1, id, owner: this.#scope.owner, ttl: ttlMs, at: Date.now(), take, limit,
-      ...(type !== undefined && { type }), ...(metadata !== undefined && { metadata }),
+      v: 1, id, owner: this.#scope.owner, ttl: ttlMs, at: Date.now(), take, limit, type, metadata,
     }
     const place = this.#numbers.take(directory)
     const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.id, place.number), lease, value, place)
