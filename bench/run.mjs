@@ -10,6 +10,7 @@ import { root } from '../scripts/lib/paths.mjs'
 import { main, Stop } from '../scripts/lib/run.mjs'
 import { ensureServers } from '../scripts/lib/servers.mjs'
 import { withTestDir } from '../scripts/lib/test-dir.mjs'
+import { buildGo } from './lib/go.mjs'
 
 const HELP = `npm run bench -- [options]
 
@@ -18,7 +19,7 @@ const HELP = `npm run bench -- [options]
   --contenders <names> only these, by name or its beginning, with commas: --contenders holdfast,ioredis
   --rounds <n>         how often each is measured
   --json <file>        where the results go; default: bench/results/latest.json
-  --docs               writes docs/bench.md, docs/bench-sqlite.md and docs/bench-sql.md with their charts: what was measured of them
+  --docs               writes the pages in docs/ of the stores that were measured, with their charts
   --smoke              hardly measures anything: whether it works at all
   --list               the workloads and contenders
 `
@@ -36,12 +37,14 @@ await main(async () => {
   const { PACES, workloadsAt } = await import('./workloads.mjs')
   const { select } = await import('./lib/select.mjs')
   const { bench } = await import('./lib/bench.mjs')
-  const { programsOf, storesOf } = await import('./lib/stores.mjs')
+  const { programsOf } = await import('./lib/stores.mjs')
   const pace = PACES[options.pace]
   const workloads = select(workloadsAt(pace), options)
   if (workloads.length === 0) usage('Nothing is selected. --list shows what there is.')
   if (options.list) return list(workloads)
-  await ensureServers(programsOf(storesOf(workloads)))
+  const programs = programsOf(workloads)
+  await ensureServers(programs)
+  if (programs.includes('go')) await buildGo(console.error)
   await withTestDir((folder) => bench(folder, workloads, { rounds: pace.rounds, ...options }))
 })
 

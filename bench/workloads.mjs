@@ -33,6 +33,10 @@ const FILE_ALONE = idsOf(({ tuned }) => !tuned, 'sqlite')
 const FILE_WRITING = idsOf(({ role, tuned }) => role !== 'peer' && isTunedFor('sending', tuned), 'sqlite')
 const FILE_WAITING = idsOf(({ role, tuned }) => (role === 'ours' || role === 'peer') && isTunedFor('waiting', tuned), 'sqlite')
 
+const GO = 'clientv3 (Go)'
+const ETCD_ALONE = idsOf(({ tuned }) => !tuned, 'etcd')
+const ETCD_WAITING = idsOf(({ role }) => role === 'ours' || role === 'peer', 'etcd')
+
 /** Databases that are servers, by the name of the store. */
 const SQL = {
   postgres: {
@@ -71,7 +75,11 @@ export function workloadsAt(pace) {
     sqlConvoy(pace, 'postgres'),
     sqlHandOver(pace, 'postgres'),
     sqlAlone(pace, 'mariadb'),
-    sqlFlight(pace, 'mariadb')
+    sqlFlight(pace, 'mariadb'),
+    etcdAlone(pace),
+    etcdFlight(pace),
+    etcdHotKey(pace),
+    etcdConvoy(pace)
   ].map((workload) => ({ store: 'redis', processes: 1, paces: [], ...workload }))
 }
 
@@ -253,6 +261,34 @@ function sqlHandOver(pace, store) {
     ...handOver(pace, 20), id: `${store}-hand-over`, title: `${title} hand-over`, store, paces: ['smoke'],
     contenders: [...waiting, signal], reference: signal
   }
+}
+
+/** As with other databases, each answer waits for a disk, and few come to pass until all is compiled. */
+function onEtcd({ warmUpMs, ...pace }, options) {
+  const columns = ['cycleP50Ms', ...WAITS, 'requestsPerOp', ...COSTS]
+  return { ...uncontended({ warmUpMs: warmUpMs * 4, ...pace }, options), store: 'etcd', contenders: ETCD_ALONE, columns }
+}
+
+function etcdAlone(pace) {
+  return {
+    ...onEtcd(pace, {}), id: 'etcd-alone', title: 'etcd alone', reference: 'node:http2', paces: ['smoke'],
+    says: 'One worker locks and unlocks, one key after the other: two requests, each of which the server writes to its disk.'
+  }
+}
+
+function etcdFlight(pace) {
+  return {
+    ...onEtcd(pace, { workers: 64 }), id: 'etcd-64', title: 'etcd, 64 in flight', reference: GO,
+    says: '64 workers in one process lock and unlock keys of their own, without a pause.'
+  }
+}
+
+function etcdHotKey(pace) {
+  return { ...hotKey(pace), id: 'etcd-hot-4x4', title: 'etcd, hot key 4×4', store: 'etcd', contenders: ETCD_WAITING, reference: GO, paces: ['smoke'] }
+}
+
+function etcdConvoy(pace) {
+  return { ...convoy(pace, 16), id: 'etcd-convoy-4x16', title: 'etcd, convoy 4×16', store: 'etcd', contenders: ETCD_WAITING, reference: GO }
 }
 
 function sizesTo(last) {

@@ -11,7 +11,8 @@
  *
  *   role     'raw': what the client alone can do · 'limit': what it can do with our scripts · 'signal': what telling another process
  *            costs, without a lock · 'local': no store at all · 'peer' · 'ours'
- *   store    where it keeps its locks, 'redis', 'sqlite', 'postgres' or 'mariadb': who needs no more than files is measured beside SQLite
+ *   store    where it keeps its locks, 'redis', 'sqlite', 'postgres', 'mariadb' or 'etcd': who needs no more than files is measured beside SQLite
+ *   program  a program in `go/` that measures by itself, instead of a file here; and what it `needs` to be built
  *   direct   the commands that it sends besides scripts: that is how requests are told from what scripts call
  *   tuned    the same library, set up in its own favour for 'sending' many requests at once, for 'waiting' or for 'renewing'; where
  *            another matters, it would make no difference or a bad one, so there it does not take part
@@ -40,6 +41,10 @@ const LOCKFILE = { role: 'peer', store: 'sqlite', file: 'proper-lockfile' }
 
 const ON_POSTGRES = { role: 'ours', store: 'postgres', file: 'holdfast-postgres' }
 const VERROU_PG = { role: 'peer', store: 'postgres', file: 'verrou-pg' }
+
+/** The server counts all that it is asked, and does not tell what is what. */
+const ETCD = { store: 'etcd', direct: ['message'] }
+const ON_ETCD = { ...ETCD, role: 'ours', file: 'holdfast-etcd' }
 
 const LEAN = { performance: 'lean' }
 const ALL = [
@@ -112,7 +117,12 @@ const ALL = [
   { id: 'holdfast on mysql2', role: 'ours', store: 'mariadb', file: 'holdfast-mysql' },
   { id: 'transaction on mysql2', role: 'raw', store: 'mariadb', file: 'transaction-mysql2' },
   { id: 'our procedures on mysql2', role: 'limit', store: 'mariadb', file: 'procedures-mysql2' },
-  { id: 'verrou on mysql2', role: 'peer', store: 'mariadb', file: 'verrou-mysql2' }
+  { id: 'verrou on mysql2', role: 'peer', store: 'mariadb', file: 'verrou-mysql2' },
+
+  { id: 'holdfast on etcd', ...ON_ETCD },
+  { id: 'holdfast strict on etcd', ...ON_ETCD, ...waiting({ lock: { fairness: 'strict' } }) },
+  { id: 'node:http2', ...ETCD, role: 'raw', file: 'http2-etcd' },
+  { id: 'clientv3 (Go)', ...ETCD, role: 'peer', program: 'etcd-mutex', needs: ['go', 'clientv3'] }
 ]
 
 function sending(settings) {
@@ -123,7 +133,7 @@ function waiting(settings) {
   return { tuned: 'waiting', settings }
 }
 
-const DEFAULTS = { store: 'redis', settings: {}, direct: [], tuned: undefined, renews: false, quick: true }
+const DEFAULTS = { store: 'redis', settings: {}, direct: [], tuned: undefined, renews: false, quick: true, needs: [] }
 export const CONTENDERS = ALL.map((contender) => ({ ...DEFAULTS, ...contender }))
 
 export function contenderOf(id) {

@@ -1,6 +1,8 @@
 /** The processes of one measurement. They are asked all at once, and answer when each is done. */
-import { fork } from 'node:child_process'
+import { fork, spawn } from 'node:child_process'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
+import { goProgram } from './go.mjs'
 
 const CHILD = fileURLToPath(new URL('child.mjs', import.meta.url))
 const FORK = {
@@ -19,8 +21,9 @@ export class Capped extends Error {}
 export class Crew {
   #members
 
-  constructor(size) {
-    this.#members = Array.from({ length: size }, () => new Member())
+  /** `program`, if it is not Node that measures. */
+  constructor(size, program) {
+    this.#members = Array.from({ length: size }, () => new Member(program ? startProgram(program) : startNode()))
   }
 
   /** `argumentOf` gives what the process of that index is told. */
@@ -42,15 +45,35 @@ export class Crew {
   }
 }
 
+function startNode() {
+  const child = fork(CHILD, FORK)
+  return { child, send: (message) => child.send(message), listen: (onMessage) => child.on('message', onMessage) }
+}
+
+/** Each message is a line of JSON. */
+function startProgram(name) {
+  const child = spawn(goProgram(name), { stdio: ['pipe', 'pipe', 'ignore'] })
+  // That it has ended is told below.
+  child.stdin.on('error', () => {})
+  return {
+    child,
+    send: (message) => child.stdin.write(`${JSON.stringify(message)}\n`),
+    listen: (onMessage) => createInterface(child.stdout).on('line', (line) => onMessage(JSON.parse(line)))
+  }
+}
+
 class Member {
-  #child = fork(CHILD, FORK)
+  #child
+  #send
   #gone
   #settle = []
   #failed
 
-  constructor() {
-    children.add(this.#child)
-    this.#child.on('message', ({ reply, failed }) => {
+  constructor({ child, send, listen }) {
+    this.#child = child
+    this.#send = send
+    children.add(child)
+    listen(({ reply, failed }) => {
       if (failed) this.#fail(failed)
       else this.#settle.shift()?.resolve(reply)
     })
@@ -68,7 +91,7 @@ class Member {
     return new Promise((resolve, reject) => {
       if (this.#failed) return reject(new Error(this.#failed))
       this.#settle.push({ resolve, reject })
-      this.#child.send({ method, argument })
+      this.#send({ method, argument })
     })
   }
 

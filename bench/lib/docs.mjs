@@ -24,7 +24,7 @@ const PAGES = [
     isListed: (name) => !ON_FILES.includes(name) && !ON_SQL.includes(name),
     words: `"pipelined" is a library on a client that sends the requests of a tick together; "tuned" one that asks again every \
 2 ms. All else are defaults.`,
-    other: 'There are pages of their own for [SQLite](bench-sqlite.md) and for [PostgreSQL and MariaDB](bench-sql.md).'
+    other: 'There are pages of their own for [SQLite](bench-sqlite.md), for [PostgreSQL and MariaDB](bench-sql.md), and for [etcd](bench-etcd.md).'
   },
   {
     stores: ['sqlite'],
@@ -53,6 +53,21 @@ and more; "tuned" every 2 ms.`,
 their clients. "transaction" is the lock of many a design document: BEGIN, SELECT … FOR UPDATE, INSERT, COMMIT, and a DELETE to unlock. \
 "our functions" and "our procedures" are holdfast's own two, called by hand, one lock at a time. verrou is its SQL store on Kysely; it asks again after \
 250 ms, and "tuned" every 2 ms. "update + NOTIFY" is no lock: one process commits an update and a NOTIFY, and the other hears it.`,
+    other: 'On Redis: [benchmarks](bench.md).'
+  },
+  {
+    stores: ['etcd'],
+    name: 'bench-etcd',
+    hasLimits: true,
+    title: 'Benchmarks: etcd',
+    command: 'npm run bench -- --only etcd --docs',
+    where: 'with the server beside the clients, and of its disk',
+    servers: { etcd: 'etcd' },
+    isListed: (name) => name === 'holdfast',
+    words: `The server is one member with its default settings: what is answered is on the disk. "node:http2" is the client that Node comes \
+with, and two requests by hand: a transaction that puts a key and reads who else is there, and a delete; nobody can wait. "clientv3 (Go)" is \
+the Mutex of etcd's own client, of the server's version: one client and one session for a process, and where workers of a process \
+want the same key a session for each, as its documentation asks for.`,
     other: 'On Redis: [benchmarks](bench.md).'
   }
 ]

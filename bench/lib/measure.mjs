@@ -12,10 +12,10 @@ let measurements = 0
  */
 export async function measure(server, { jobName, processes, params }, contender) {
   const { conduct } = await import(`../jobs/${jobName}.mjs`)
-  const { direct } = contenderOf(contender)
+  const { direct, program } = contenderOf(contender)
   await server.empty()
   const task = { contender, jobName, url: server.url, prefix: `bench-${process.pid}-${++measurements}` }
-  const crew = new Crew(processes)
+  const crew = new Crew(processes, program)
   try {
     await crew.ask('open', OPEN_MS, (processIndex) => ({ ...task, params: { ...params, processIndex } }))
     const countKeys = () => server.countKeys()

@@ -15,8 +15,10 @@ const SQL = {
   postgres: { ours: 'holdfast on pg', reference: 'transaction on pg', verrou: 'verrou on pg', signal: 'update + NOTIFY' },
   mariadb: { ours: 'holdfast on mysql2', reference: 'transaction on mysql2', verrou: 'verrou on mysql2' }
 }
+/** On etcd: the client alone, and Go's. */
+const ETCD = { ours: 'holdfast on etcd', raw: 'node:http2', go: 'clientv3 (Go)' }
 /** Who has to be there. */
-const OURS_ON = { redis: OURS, sqlite: OURS_FILE, ...Object.fromEntries(Object.entries(SQL).map(([store, { ours }]) => [store, ours])) }
+const OURS_ON = { redis: OURS, sqlite: OURS_FILE, etcd: ETCD.ours, ...Object.fromEntries(Object.entries(SQL).map(([store, { ours }]) => [store, ours])) }
 
 /** Each tells what was measured, and whether it is enough. */
 const MUSTS = [
@@ -87,6 +89,21 @@ const MUSTS = [
     const { ours, signal } = SQL.postgres
     const [ratio, ms] = [workload.ratio(ours, signal), workload.of(ours)]
     return { met: ratio <= 2, measured: `${short(ratio)} (${time(ms ?? NaN)})` }
+  }),
+  must('etcd-alone', `at least 0.9 of ${ETCD.raw}`, (alone) => {
+    // As above.
+    const share = alone.ratio(ETCD.raw, ETCD.ours, 'cycleP50Ms')
+    return { met: share >= 0.9, measured: short(share) }
+  }),
+  atLeast('etcd-64', ETCD.ours, 4, ETCD.go),
+  must('etcd-64', `less client CPU per operation than ${ETCD.go}`, (flight) => {
+    const [ratio, us] = [flight.ratio(ETCD.ours, ETCD.go, 'clientCpuUsPerOp'), flight.of(ETCD.ours, 'clientCpuUsPerOp')]
+    return { met: ratio < 1, measured: `1/${short(1 / ratio)} (${short(us ?? NaN)} µs)` }
+  }),
+  atLeast('etcd-hot-4x4', ETCD.ours, 4, ETCD.go),
+  must('etcd-convoy-4x16', `gap at most that of ${ETCD.go}`, (convoy) => {
+    const [ratio, ms] = [convoy.ratio(ETCD.ours, ETCD.go), convoy.of(ETCD.ours)]
+    return { met: ratio <= 1, measured: `${short(ratio)} (${time(ms ?? NaN)})` }
   })
 ]
 

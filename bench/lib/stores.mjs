@@ -1,14 +1,17 @@
 /** Where locks are kept: servers, of which those are started that somebody needs, and files. */
+import { contenderOf } from '../contenders/index.mjs'
+import { withDatabase } from './database.mjs'
+import { etcd } from './etcd.mjs'
 import { Files } from './files.mjs'
 import { mariadb } from './mariadb.mjs'
 import { postgres } from './postgres.mjs'
 import { withRedis } from './server.mjs'
-import { withSqlServer } from './sql-server.mjs'
 
 const STORES = {
   redis: { needs: ['redis-server'], open: withRedis },
-  postgres: { needs: ['postgres'], open: (folder, body) => withSqlServer(postgres, folder, body) },
-  mariadb: { needs: ['mariadbd'], open: (folder, body) => withSqlServer(mariadb, folder, body) },
+  postgres: { needs: ['postgres'], open: (folder, body) => withDatabase(postgres, folder, body) },
+  mariadb: { needs: ['mariadbd'], open: (folder, body) => withDatabase(mariadb, folder, body) },
+  etcd: { needs: ['etcd'], open: (folder, body) => withDatabase(etcd, folder, body) },
   sqlite: { needs: [], open: (folder, body) => body(new Files(folder)) }
 }
 
@@ -19,7 +22,10 @@ export function withStores(folder, names, body, opened = {}) {
   return STORES[name].open(folder, (store) => withStores(folder, others, body, { ...opened, [name]: store }))
 }
 
-/** What has to be installed for them. */
-export const programsOf = (names) => names.flatMap((name) => STORES[name].needs)
+/** What has to be installed for them, and for who takes part. */
+export function programsOf(workloads) {
+  const ofContenders = workloads.flatMap(({ contenders }) => contenders.flatMap((id) => contenderOf(id).needs))
+  return [...storesOf(workloads).flatMap((name) => STORES[name].needs), ...new Set(ofContenders)]
+}
 
 export const storesOf = (workloads) => [...new Set(workloads.map(({ store }) => store))]

@@ -3,6 +3,8 @@ import { accessSync, constants, readdirSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
 
 const DEBIAN_POSTGRES = '/usr/lib/postgresql'
+/** Where its packages put the sources of Go's libraries. */
+export const DEBIAN_GO = '/usr/share/gocode'
 
 export function findBinary(name) {
   // On Debian, PostgreSQL is in no folder of PATH, and other servers are in one that only root has there.

@@ -1,5 +1,6 @@
-import { rmSync, writeFileSync } from 'node:fs'
-import { findBinary } from './binaries.mjs'
+import { existsSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DEBIAN_GO, findBinary } from './binaries.mjs'
 import { withFileLock } from './file-lock.mjs'
 import { pause, run, step, Stop } from './run.mjs'
 
@@ -18,18 +19,25 @@ const SERVERS = [
   { command: 'gcc', debian: 'gcc libc6-dev', brew: 'gcc' }
 ]
 
+/** Only who asks for them needs them: a peer that is measured. Of etcd's client in Go, the sources that Debian has are used. */
+const PEERS = [
+  { command: 'go', debian: 'golang-go', brew: 'go' },
+  { command: 'clientv3', folder: join(DEBIAN_GO, 'src/go.etcd.io/etcd/clientv3'), debian: 'golang-etcd-server-dev' }
+]
+
 const POLICY = '/usr/sbin/policy-rc.d'
 const APT = ['-q', '-o', 'DPkg::Lock::Timeout=300']
 
 /** `commands`: only these. */
 export async function ensureServers(commands = SERVERS.map(({ command }) => command)) {
-  const missing = () => SERVERS.filter(({ command }) => commands.includes(command) && !findBinary(command))
+  const isThere = ({ command, folder }) => (folder ? existsSync(folder) : findBinary(command) !== undefined)
+  const missing = () => [...SERVERS, ...PEERS].filter((one) => commands.includes(one.command) && !isThere(one))
   const names = (how) => missing().map((server) => server[how]).join(' ')
   if (missing().length === 0) return
   if (process.getuid?.() !== 0 || !findBinary('apt-get')) {
-    console.error(`The tests need ${names('command')} in PATH. Install with one of`)
+    console.error(`This needs ${names('command')}. Install with one of`)
     console.error(`  sudo apt-get install ${names('debian')}`)
-    console.error(`  brew install ${names('brew')}`)
+    if (missing().every(({ brew }) => brew)) console.error(`  brew install ${names('brew')}`)
     throw new Stop()
   }
   // For the whole machine, since two runs would otherwise take the policy file away from each other.

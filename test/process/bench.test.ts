@@ -19,7 +19,7 @@ interface Workload {
   readonly contenders: Record<string, Summary>
 }
 
-const OURS: Record<string, string> = { sqlite: 'holdfast on libsql', postgres: 'holdfast on pg' }
+const OURS: Record<string, string> = { sqlite: 'holdfast on libsql', postgres: 'holdfast on pg', etcd: 'holdfast on etcd' }
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const folder = mkdtempSync(join(process.env['HOLDFAST_TEST_DIR'] ?? tmpdir(), 'holdfast-bench-'))
 const json = join(folder, 'results.json')
@@ -44,7 +44,7 @@ describe('a smoke run of the benchmark', () => {
     const { workloads } = JSON.parse(readFileSync(json, 'utf8')) as { workloads: Workload[] }
     expect(workloads.map(({ id }) => id)).toEqual([
       'alone', 'flight-64', 'convoy-4x4', 'hot-local', 'hot-4x4', 'held', 'grow-keys', 'grow-waiters',
-      'sqlite-alone', 'sqlite-8', 'sqlite-hand-over', 'postgres-alone', 'postgres-hand-over',
+      'sqlite-alone', 'sqlite-8', 'sqlite-hand-over', 'postgres-alone', 'postgres-hand-over', 'etcd-alone', 'etcd-hot-4x4',
     ])
     for (const { id, primary, contenders } of workloads) {
       expect(contenders, id).toHaveProperty(OURS[id.split('-')[0]!] ?? 'holdfast')

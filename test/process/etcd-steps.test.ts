@@ -289,3 +289,93 @@ describe('revoked', () => {
     expect(await keysOf('many')).toEqual([])
   })
 })
+
+describe('the name of a key', () => {
+  const nameOf = async (resource: string) => (await keysOf(resource)).map(({ key }) => key.toString()).join()
+
+  it('is used again when its claim is over: etcd goes past every name that ever was in a line', async () => {
+    const party = new Party()
+    const names = new Set<string>()
+    for (let turn = 0; turn < 3; turn++) {
+      const claim = claimOn('again')
+      const { epoch } = (await party.claim(claim)) as { epoch: bigint }
+      const [kv] = await keysOf('again')
+      expect(kv?.createRevision).toBe(epoch)
+      names.add(kv!.key.toString())
+      // Somebody is there: nothing is put.
+      expect(await party.claim(claimOn('again'), 'leave')).toMatchObject({ status: 'refused' })
+      await party.release(claim)
+    }
+    expect(names.size).toBe(1)
+  })
+
+  it('is not, if it is not known what became of a request', async () => {
+    const party = new Party()
+    const [first, second, third] = [claimOn('unsure'), claimOn('unsure'), claimOn('unsure')]
+    await party.claim(first)
+    const firstName = await nameOf('unsure')
+    party.onTxn = loseAnswer
+    expect(await party.release(first)).toMatchObject({ status: 'failed' })
+    party.onTxn = (run) => run()
+    await party.claim(second)
+    const secondName = await nameOf('unsure')
+    expect(secondName).not.toBe(firstName)
+    // Let go of twice, and one of the requests may be carried out when the other is long answered.
+    let carryOut = () => {}
+    const isLate = new Promise<void>((resolve) => (carryOut = resolve))
+    party.onTxn = async (run) => {
+      party.onTxn = (again) => again()
+      await isLate
+      return run()
+    }
+    const late = party.release(second)
+    await sleep(50)
+    await party.release(second)
+    expect(await party.claim(third)).toMatchObject({ status: 'held' })
+    carryOut()
+    await late
+    expect(await nameOf('unsure')).not.toBe('')
+    expect(await party.renew(third, 30_000)).toMatchObject({ status: 'held' })
+  })
+
+  it('what was asked for and comes to pass long after does not touch who came later', async () => {
+    const party = new Party()
+    let carryOut: () => Promise<unknown> = async () => {}
+    party.onTxn = async (run, request) => {
+      if (!hasPut(request) || !JSON.stringify(request.success!.map((op) => 'key' in op && op.key.toString())).includes('/late/')) return run()
+      party.onTxn = (again) => again()
+      carryOut = run
+      throw lost()
+    }
+    const [early, later] = [claimOn('late', 2_000), claimOn('late', 2_000)]
+    expect(await party.claim(early)).toMatchObject({ status: 'failed' })
+    expect(await party.release(early)).toEqual({ status: 'unknown' })
+    expect(await party.claim(later)).toMatchObject({ status: 'held' })
+    const name = await nameOf('late')
+    await carryOut()
+    expect(await keysOf('late')).toHaveLength(2)
+    // It is on our lease and nobody's: the next beat takes it away.
+    await until('it to be alone', async () => (await keysOf('late')).length === 1)
+    expect(await nameOf('late')).toBe(name)
+    expect(await party.renew(later, 2_000)).toMatchObject({ status: 'held' })
+  })
+
+  it('what others say of a claim that had it before is not heard', async () => {
+    const party = new Party()
+    const [before, after] = [claimOn('messages'), claimOn('messages')]
+    await party.claim(before)
+    const [old] = await keysOf('messages')
+    await party.release(before)
+    await party.claim(after)
+    const [now] = await keysOf('messages')
+    expect(now!.key).toEqual(old!.key)
+    const mailbox = Buffer.from(`${PREFIX}/%/${now!.lease.toString(16)}`)
+    const tell = (kind: string, { key, createRevision }: typeof old & {}) =>
+      raw.txn({ success: [{ kind: 'put', key: mailbox, value: Buffer.from(JSON.stringify([kind, key.toString(), String(createRevision)])), ignoreLease: true }] })
+    await tell('lost', old!)
+    await tell('revoked', old!)
+    await tell('contended', now!)
+    await until('the last to be heard', async () => party.told('contended'))
+    expect(party.heard.map(({ kind }) => kind)).toEqual(['contended'])
+  })
+})

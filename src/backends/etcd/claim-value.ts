@@ -9,9 +9,9 @@ export interface ClaimValue {
   readonly at: number
   readonly take: number
   readonly limit: number
-  readonly type?: string
+  readonly type?: string | undefined
   /** JSON text. */
-  readonly metadata?: string
+  readonly metadata?: string | undefined
   readonly revoked?: true
 }
 

@@ -1,7 +1,7 @@
 /**
  * The names of our keys, in etcd:
  *
- *   <prefix>/<key>/<lease>-<n>   a claim: in the order in which they were created they are the line for <key>
+ *   <prefix>/<key>/<lease>-<n>   a claim: in the order in which they were created they are the line for <key>; <n> is used again
  *   <prefix>/%/<lease>           the mailbox of a process: what others tell it, and whose end is the lease's
  *
  * `etcdctl lock <prefix>/<key>` and Go's Mutex stand in the same line. `/` and `%` in a key are escaped, or `a` and `a/b` would get

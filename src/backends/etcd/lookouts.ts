@@ -99,7 +99,8 @@ class Lookout {
   }
 
   leave(own: OwnClaim): void {
-    this.#waiting.delete(own.key)
+    // Another may have its key by now.
+    if (this.#waiting.get(own.key) === own) this.#waiting.delete(own.key)
     if (this.#waiting.size > 0 || this.#isClosed) return
     this.#end?.cancel()
     this.#end = this.#clock.timer(KEPT_MS, () => this.close(), 'background')
@@ -160,7 +161,11 @@ class Lookout {
   #settle(): void {
     if (this.#waiting.size === 0) return
     const line = new Line(this.#standings!.values())
-    const granted = line.standings.slice(0, line.holders).flatMap(({ key }) => this.#waiting.get(key) ?? [])
+    const granted = line.standings.slice(0, line.holders).flatMap(({ key, createRevision }) => {
+      const own = this.#waiting.get(key)
+      // What is known may be older than a claim, and be about another that had its key before.
+      return own?.createRevision === createRevision ? own : []
+    })
     const vanished = [...this.#waiting.values()].filter(({ key, createRevision }) => createRevision <= this.#revision && !this.#standings!.has(key))
     for (const own of granted) this.#listener.granted(own, line)
     for (const own of vanished) this.#listener.vanished(own)

@@ -2,6 +2,7 @@
 import type { Claim } from '../../core/backend.js'
 import type { ClaimValue } from './claim-value.js'
 import type { Lease } from './leases.js'
+import type { Place } from './numbers.js'
 
 /**
  *   asked → waiting → held → revoked
@@ -29,13 +30,18 @@ export class OwnClaim {
   moves = 0
   /** While it holds: somebody may have revoked it, and we may not have heard of it. */
   isToBeSeen = false
+  /** How many requests that may change it were sent. */
+  writes = 0
+  /** The number in the name of its key; none if another gave it its name. */
+  readonly place: Place | undefined
 
-  constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue) {
+  constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue, place?: Place) {
     this.claim = claim
     this.directory = directory
     this.key = key
     this.lease = lease
     this.value = value
+    this.place = place
   }
 
   get isHeld(): boolean {

@@ -8,13 +8,14 @@ import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { EtcdClient } from './client/client.js'
-import type { Compare, DeleteResponse, RequestOp } from './client/messages.js'
+import type { Compare, DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
 import { etcdError, isLeaseGone, mayBeDone } from './errors.js'
 import { inspect } from './inspect.js'
 import { endOf, toBytes, Keys } from './keys.js'
 import { Leases, type Lease, type LeaseListener } from './leases.js'
-import { Line, type Standing } from './line.js'
+import { Line, standingOf, type Standing } from './line.js'
 import { Lookouts, type LookoutListener } from './lookouts.js'
+import { Numbers } from './numbers.js'
 import { OwnClaim, OwnClaims } from './own-claims.js'
 import { isOn, joining, joiningOnce, lineOf, looking, rangeOf, taking } from './requests.js'
 import { Txns, type Outcome } from './txns.js'
@@ -28,8 +29,8 @@ const MOST_AT_ONCE = 100
 /** Whoever closes waits no longer for the server to know. */
 const LEAVE_MS = 1_000
 
-/** What is put into a mailbox: about which of its claims. */
-type Message = readonly [kind: 'contended' | 'revoked' | 'lost', key: string]
+/** What is put into a mailbox: about which of its claims. The key alone may be that of a later one by the time it is read. */
+type Message = readonly [kind: 'contended' | 'revoked' | 'lost', key: string, createRevision: string]
 
 export class Steps implements LeaseListener, LookoutListener {
   readonly #client: EtcdClient
@@ -39,7 +40,7 @@ export class Steps implements LeaseListener, LookoutListener {
   readonly leases: Leases
   readonly #lookouts: Lookouts
   readonly #claims = new OwnClaims()
-  #number = 0
+  readonly #numbers = new Numbers()
   #sweepAt = Infinity
   #cancelSweep: (() => void) | undefined
   #isClosed = false
@@ -94,7 +95,7 @@ export class Steps implements LeaseListener, LookoutListener {
     try {
       return await outcome
     } catch (error) {
-      if (!mayBeDone(error)) this.#claims.gone(own)
+      if (!mayBeDone(error)) this.#gone(own, false)
       throw error
     }
   }
@@ -124,6 +125,7 @@ export class Steps implements LeaseListener, LookoutListener {
     // Somebody wants it: it is not to be swept meanwhile.
     own.until = own.isHeld ? Math.max(own.until, sentAt + own.value.ttl) : Infinity
     const step = isUnsure && ifBusy === 'queue' ? joiningOnce(own) : looking(own)
+    if (isUnsure) own.writes++
     let outcome: Outcome
     try {
       [outcome] = await Promise.all([
@@ -186,7 +188,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const limit = line.limitBeside(key)
     const isOther = limit !== undefined && limit !== claim.limit
     if (!standing) {
-      this.#forget(own)
+      this.#forget(own, isSpotless(own, 1))
       if (isOther) return anotherLimit(claim, limit)
       // What made it seem taken is further down, of another prefix.
       return line.standings.length === 0 ? this.#tryToJoin(claim) : { status: 'refused', ...line.blocker() }
@@ -229,10 +231,11 @@ export class Steps implements LeaseListener, LookoutListener {
     const { id, resource, take, limit, ttlMs, type, metadata } = claim
     const directory = this.#keys.directory(resource)
     const value: ClaimValue = {
-      v: 1, id, owner: this.#scope.owner, ttl: ttlMs, at: Date.now(), take, limit,
-      ...(type !== undefined && { type }), ...(metadata !== undefined && { metadata }),
+      v: 1, id, owner: this.#scope.owner, ttl: ttlMs, at: Date.now(), take, limit, type, metadata,
     }
-    const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.id, ++this.#number), lease, value)
+    const place = this.#numbers.take(directory)
+    const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.id, place.number), lease, value, place)
+    own.writes++
     this.#claims.add(own)
     return own
   }
@@ -300,6 +303,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const value: ClaimValue = { ...own.value, ttl: ttlMs }
     const covered = this.#covered(lease, sentAt)
     own.moves++
+    own.writes++
     // Until it is answered, neither lease tells whether it is there.
     own.knownSince = Infinity
     try {
@@ -351,6 +355,8 @@ export class Steps implements LeaseListener, LookoutListener {
       const own = new OwnClaim(claim, directory, standing.key, lease, value)
       own.createRevision = standing.createRevision
       const before = this.#claims.at(standing.key)
+      // What was read is of the past: its key is another's.
+      if (before && before.claim.id !== standing.value!.id) continue
       this.#claims.add(own)
       const outcome = this.#txns.run({
         kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
@@ -359,6 +365,8 @@ export class Steps implements LeaseListener, LookoutListener {
       try {
         const { succeeded } = await this.#answerAbout(own, outcome)
         if (succeeded && before) this.#claims.leaves(before)
+        // The key has its number, and is not ours to name any more.
+        if (succeeded && before?.place) this.#numbers.spend()
         if (succeeded) return await this.#tookOver(own, sentAt, line)
       } catch (error) {
         if (isLeaseGone(error)) this.leases.over(lease)
@@ -396,6 +404,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const { isUnsure, isHeld, key, directory } = own
     this.#lookouts.leave(own)
     own.state = 'leaving'
+    own.writes++
     const remove: RequestOp = { kind: 'delete', key: toBytes(key) }
     // One that waits may have come to hold it without our knowing.
     const success: RequestOp[] = isHeld ? [remove] : [rangeOf(directory), remove]
@@ -408,11 +417,11 @@ export class Steps implements LeaseListener, LookoutListener {
       this.#sweepBy(this.#now + SWEEP_AGAIN_MS)
       throw error
     }
-    this.#claims.gone(own)
     const { succeeded, responses } = outcome
+    const deleted = succeeded ? (responses.at(-1) as DeleteResponse).deleted : 0
+    this.#gone(own, deleted === 1 && isSpotless(own, 2))
     // It may have gone to another lease without our knowing.
     if (!succeeded && own.moves > 0) return this.#deleteForeign(own.claim)
-    const deleted = succeeded ? (responses.at(-1) as DeleteResponse).deleted : 0
     if (deleted === 0) return isUnsure ? 'unknown' : 'not-held'
     if (isHeld) return 'released'
     const line = lineOf(own.directory, responses[0])
@@ -478,9 +487,9 @@ export class Steps implements LeaseListener, LookoutListener {
   /** Into the mailboxes of those who hold: who has none, or none any more, is not told. */
   async #tellHolders(line: Line, kind: Message[0]): Promise<void> {
     const ours = line.standings.slice(0, line.holders).filter(({ value }) => value !== undefined)
-    await Promise.all(ours.map(({ key, lease }) => {
+    await Promise.all(ours.map(({ key, lease, createRevision }) => {
       const mailbox = toBytes(this.#keys.mailbox(lease))
-      const message: Message = [kind, key]
+      const message: Message = [kind, key, String(createRevision)]
       const put: RequestOp = { kind: 'put', key: mailbox, value: Buffer.from(JSON.stringify(message)), ignoreLease: true }
       const isThere: Compare = { key: mailbox, target: 'create', result: 'greater', value: 0n }
       return this.#txns.run({ kind: 'other', compare: [isThere], success: [put], isLikely: false })
@@ -520,7 +529,7 @@ export class Steps implements LeaseListener, LookoutListener {
   told(text: string): void {
     const message = readMessage(text)
     const own = message && this.#claims.at(message[1])
-    if (!own?.isHeld) return
+    if (!own?.isHeld || String(own.createRevision) !== message![2]) return
     const { resource, id: claimId } = own.claim
     if (message![0] === 'lost') return this.#lost(own)
     if (message![0] === 'revoked') own.state = 'revoked'
@@ -540,7 +549,7 @@ export class Steps implements LeaseListener, LookoutListener {
     own.isToBeSeen = false
     const standing = line.find(own.key)
     if (!this.#isMine(own, standing)) return this.#lost(own)
-    if (standing!.value?.revoked && own.state !== 'revoked') this.told(JSON.stringify(['revoked', own.key]))
+    if (standing!.value?.revoked && own.state !== 'revoked') this.told(JSON.stringify(['revoked', own.key, String(own.createRevision)]))
   }
 
   over(lease: Lease): void {
@@ -555,9 +564,15 @@ export class Steps implements LeaseListener, LookoutListener {
     const mailbox = this.#keys.mailbox(lease.id)
     for (const key of keys) {
       if (key === mailbox || this.#claims.at(key)) continue
-      const success: RequestOp[] = [{ kind: 'delete', key: toBytes(key) }]
-      this.#txns.run({ kind: 'release', compare: [{ key: toBytes(key), target: 'lease', value: lease.id }], success, isLikely: true }).catch(() => {})
+      this.#deleteUnknown(key, lease).catch(() => {})
     }
+  }
+
+  /** It may have been let go of since, or its key have become that of another claim: so it is deleted only as it was seen. */
+  async #deleteUnknown(key: string, lease: Lease): Promise<void> {
+    const { responses } = await this.#txns.run({ kind: 'other', success: [{ kind: 'range', key: toBytes(key) }], isLikely: true })
+    const [found] = (responses[0] as RangeResponse).kvs
+    if (found?.lease === lease.id && !this.#claims.at(key)) await this.#deleteStandings([standingOf(found)])
   }
 
   /** What a lease has is told by a member that may be behind. */
@@ -578,9 +593,17 @@ export class Steps implements LeaseListener, LookoutListener {
     else if (state === 'waiting') this.#scope.wake({ kind: 'look', resource })
   }
 
-  #forget(own: OwnClaim): void {
+  #forget(own: OwnClaim, isSpotless = false): void {
     this.#lookouts.leave(own)
+    this.#gone(own, isSpotless)
+  }
+
+  /** `isSpotless`: nothing that was asked for about it can still happen. */
+  #gone(own: OwnClaim, isSpotless: boolean): void {
     this.#claims.gone(own)
+    if (!own.place) return
+    if (isSpotless) this.#numbers.free(own.directory, own.place)
+    else this.#numbers.spend()
   }
 
   #isMine(own: OwnClaim, standing: Standing | undefined): boolean {
@@ -628,6 +651,11 @@ export class Steps implements LeaseListener, LookoutListener {
 /** It may have come to this while something was awaited. */
 function isLeaving({ state }: OwnClaim): boolean {
   return state === 'leaving'
+}
+
+/** All that was to change it was answered, and it is no more than so many requests: none of them was sent again. */
+function isSpotless({ isUnsure, writes, moves }: OwnClaim, most: number): boolean {
+  return !isUnsure && writes <= most && moves === 0
 }
 
 /** While its leader changes, etcd 3.4 may answer with what was true a moment ago: then what was just made is not in it. */

@@ -41,41 +41,50 @@ interface Pending {
 /** The server's limit is 128, and what is within counts, too. */
 const MOST_OPERATIONS = 120
 
+const RESOLVED = Promise.resolve()
+
 export class Txns {
   readonly #client: Pick<EtcdClient, 'txn'>
   #pending: Pending[] = []
-  /** Until when the next claim in a directory has to wait. */
-  readonly #busy = new Map<string, Promise<unknown>>()
+  /** By directory, where a claim is on its way: those that wait for its answer. */
+  readonly #waiting = new Map<string, Pending[]>()
 
   constructor(client: Pick<EtcdClient, 'txn'>) {
     this.#client = client
   }
 
   run(step: Step): Promise<Outcome> {
-    const { kind, directory } = step
-    if (kind !== 'claim' || directory === undefined) return this.#add(step)
-    const before = this.#busy.get(directory)
-    const outcome = before ? before.then(() => this.#add(step)) : this.#add(step)
-    const over = outcome.then(noMatter, noMatter)
-    this.#busy.set(directory, over)
-    void over.then(() => {
-      if (this.#busy.get(directory) === over) this.#busy.delete(directory)
-    })
-    return outcome
-  }
-
-  #add(step: Step): Promise<Outcome> {
     return new Promise((resolve, reject) => {
-      if (this.#pending.length === 0) queueMicrotask(() => this.#flush())
-      this.#pending.push({ step, resolve, reject })
+      const pending: Pending = { step, resolve, reject }
+      const directory = directoryOf(pending)
+      const waiting = directory === undefined ? undefined : this.#waiting.get(directory)
+      if (waiting) return void waiting.push(pending)
+      if (directory !== undefined) this.#waiting.set(directory, [])
+      this.#add(pending)
     })
   }
 
-  #flush(): void {
+  #add(pending: Pending): void {
+    // A promise, since queueMicrotask() makes an object for whoever looks at asynchronous calls each time.
+    if (this.#pending.length === 0) void RESOLVED.then(this.#flush)
+    this.#pending.push(pending)
+  }
+
+  readonly #flush = (): void => {
     const pending = this.#pending
     this.#pending = []
+    if (pending.length === 1) return void this.#send(pending, true)
     const ordered = [...pending.filter(isRelease), ...pending.filter((one) => !isRelease(one))]
     for (const part of parts(ordered)) void this.#send(part, true)
+  }
+
+  /** It is answered: the next claim in its directory may go. */
+  #isOver(pending: Pending): void {
+    const directory = directoryOf(pending)
+    if (directory === undefined) return
+    const next = this.#waiting.get(directory)!.shift()
+    if (next) this.#add(next)
+    else this.#waiting.delete(directory)
   }
 
   async #send(part: readonly Pending[], together: boolean): Promise<void> {
@@ -90,8 +99,10 @@ export class Txns {
     }
     if (!answer.succeeded) return this.#send(part, false)
     let at = 0
-    for (const { step, resolve } of part) {
+    for (const pending of part) {
+      const { step, resolve } = pending
       const { revision } = answer
+      this.#isOver(pending)
       if (together && step.isLikely) {
         resolve({ succeeded: true, responses: answer.responses.slice(at, at + step.success.length), revision })
         at += step.success.length
@@ -105,7 +116,10 @@ export class Txns {
   async #failed(part: readonly Pending[], error: unknown, together: boolean): Promise<void> {
     const isRefused = error instanceof EtcdError && !error.mayBeDone && !error.transient
     if (!isRefused || part.length === 1) {
-      for (const { reject } of part) reject(error)
+      for (const pending of part) {
+        this.#isOver(pending)
+        pending.reject(error)
+      }
       return
     }
     for (const smaller of divided(part, error)) await this.#send(smaller, together)
@@ -116,7 +130,10 @@ function isRelease({ step }: Pending): boolean {
   return step.kind === 'release'
 }
 
-function noMatter(): void {}
+/** Of a claim: of those in one directory one is on its way at a time. */
+function directoryOf({ step: { kind, directory } }: Pending): string | undefined {
+  return kind === 'claim' ? directory : undefined
+}
 
 function nested({ compare = [], success, failure = [] }: Step): RequestOp {
   return { kind: 'txn', compare, success, failure }

@@ -1,6 +1,6 @@
 /**
  * A private database server on loopback, with what it comes with: what is committed is on the disk. `kind` tells how it is made,
- * started and asked (postgres.mjs is one).
+ * started and asked (postgres.mjs is one, and etcd.mjs).
  */
 import { execFile, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -27,12 +27,14 @@ function nobody() {
   return { uid: ask('-u'), gid: ask('-g') }
 }
 
-export async function withSqlServer(kind, parentFolder, body) {
+export async function withDatabase(kind, parentFolder, body) {
   const folder = join(parentFolder, kind.name)
   mkdirSync(folder, { recursive: true })
   if (user.uid !== undefined) chownSync(folder, user.uid, user.gid)
-  const [program, args] = kind.install(folder)
-  await promisify(execFile)(findBinary(program), args, { ...user, cwd: folder })
+  if (kind.install) {
+    const [program, args] = kind.install(folder)
+    await promisify(execFile)(findBinary(program), args, { ...user, cwd: folder })
+  }
   const server = await start(kind, folder)
   try {
     return await body(server)
@@ -50,7 +52,7 @@ async function start(kind, folder) {
     try {
       return await tryToStart(kind, await freePort(), folder)
     } catch (error) {
-      if (attempt === ATTEMPTS || !/Address already in use/.test(error.message)) throw error
+      if (attempt === ATTEMPTS || !/address already in use/i.test(error.message)) throw error
     }
   }
 }
@@ -58,7 +60,7 @@ async function start(kind, folder) {
 async function tryToStart(kind, port, folder) {
   const logFile = join(folder, `${port}.log`)
   const log = openSync(logFile, 'w')
-  const child = spawn(findBinary(kind.program), kind.arguments(port, folder), { ...user, cwd: folder, stdio: ['ignore', log, log] })
+  const child = spawn(findBinary(kind.program), await kind.arguments(port, folder), { ...user, cwd: folder, stdio: ['ignore', log, log] })
   await once(child, 'spawn')
   // Tells the cleaning up after a run that was killed what to kill.
   const pidFile = join(folder, 'server.pid')
@@ -66,7 +68,7 @@ async function tryToStart(kind, port, folder) {
   const exited = once(child, 'exit')
   try {
     const session = await connected(kind, port, child)
-    return new SqlServer(kind, port, child, exited, session, pidFile)
+    return new Database(kind, port, child, exited, session, pidFile)
   } catch (error) {
     child.kill('SIGKILL')
     await exited
@@ -91,7 +93,7 @@ async function connected(kind, port, child) {
   }
 }
 
-class SqlServer {
+class Database {
   constructor(kind, port, child, exited, session, pidFile) {
     Object.assign(this, { kind, child, exited, session, pidFile, url: kind.url(port) })
   }
@@ -113,10 +115,11 @@ class SqlServer {
     await this.session.empty()
   }
 
-  /** What it was asked is not counted. */
+  /** What it was asked is counted only if it does so itself. */
   async counters() {
+    const calls = (await this.session.calls?.()) ?? {}
     const pids = [this.child.pid, ...childrenOf(this.child.pid)]
-    return { takenAt: performance.now(), calls: {}, cpuMs: pids.reduce((sum, pid) => sum + cpuMs(pid), 0) }
+    return { takenAt: performance.now(), calls, cpuMs: pids.reduce((sum, pid) => sum + cpuMs(pid), 0) }
   }
 }
 
