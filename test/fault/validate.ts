@@ -9,7 +9,7 @@ import type { Event, Run, Violation } from './history.js'
 import { check } from './linearizability.js'
 import { lockHistory, lockModel } from './lock-model.js'
 
-type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas'>
+type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas' | 'handOffMs'>
 
 /** All that is known of one operation. */
 interface Operation {
@@ -40,7 +40,7 @@ interface Trouble {
 }
 
 const MS = 1_000_000n
-const HAND_OFF_MS = 1_000n
+const HAND_OFF_MS = 1_000
 const PASSED_OVER_MS = 2_000n
 const STUCK_MS = 10_000n
 const LEAST_OPS_PER_S = 50
@@ -85,14 +85,16 @@ export function isBroken(invariant: string, log: Log): boolean {
   return [...JUDGES[invariant]!(indexOf(log))].length > 0
 }
 
-function indexOf({ ttlMs, events, waitsForReplicas }: Log): Index {
-  return new Index([...events].sort((a, b) => Number(a.at - b.at)), BigInt(ttlMs) * MS, waitsForReplicas === true)
+function indexOf({ events, ...log }: Log): Index {
+  return new Index({ ...log, events: [...events].sort((a, b) => Number(a.at - b.at)) })
 }
 
 class Index {
   readonly events: readonly Event[]
   readonly ttl: bigint
   readonly waitsForReplicas: boolean
+  /** After the death of a holder, beyond its TTL. */
+  readonly handOff: bigint
   readonly operations = new Map<string, Operation>()
   /** By key, in the order in which they were told. */
   readonly grants = new Map<string, Operation[]>()
@@ -103,10 +105,11 @@ class Index {
   readonly broken: readonly Trouble[]
   readonly phases: ReadonlyMap<string, bigint>
 
-  constructor(events: readonly Event[], ttl: bigint, waitsForReplicas: boolean) {
+  constructor({ events, ttlMs, waitsForReplicas = false, handOffMs = HAND_OFF_MS }: Log) {
     this.events = events
-    this.ttl = ttl
+    this.ttl = BigInt(ttlMs) * MS
     this.waitsForReplicas = waitsForReplicas
+    this.handOff = BigInt(handOffMs) * MS
     for (const event of events) this.#add(event)
     this.phases = new Map(events.flatMap((event) => (event.type === 'phase' ? [[event.name, event.at]] : [])))
     const healed = new Map(events.flatMap((event) => (event.type === 'healed' ? [[event.fault, event]] : [])))
@@ -315,8 +318,8 @@ function* acceptedFences(log: Index): Generator<Violation> {
 }
 
 /**
- * What a process held when it was killed is another's within a TTL and a second; within two more, if one that waited for it was killed
- * as well, and has to be passed over first.
+ * What a process held when it was killed is another's within a TTL and a second, or what the store says instead; within two more,
+ * if one that waited for it was killed as well, and has to be passed over first.
  */
 function* crashHandOff(log: Index): Generator<Violation> {
   const died = new Map(log.events.flatMap((event) => (event.type === 'ended' ? [[event.worker, event.at]] : [])))
@@ -329,7 +332,7 @@ function* crashHandOff(log: Index): Generator<Violation> {
         return one.key === key && one.worker !== worker && diedAt !== undefined && one.askedAt < diedAt && isWaitingUntil(one, diedAt)
           && diedAt > at - PASSED_OVER_MS * MS && diedAt < at + log.ttl
       })
-      const latest = log.withoutStalls(at, log.ttl + (HAND_OFF_MS + (isDeadAhead ? PASSED_OVER_MS : 0n)) * MS)
+      const latest = log.withoutStalls(at, log.ttl + log.handOff + (isDeadAhead ? PASSED_OVER_MS * MS : 0n))
       const others = log.faults.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
       if (others.length > 0 || latest > log.end) continue
       const held = grants.findLast(({ grantedAt }) => grantedAt! <= at)
@@ -338,7 +341,7 @@ function* crashHandOff(log: Index): Generator<Violation> {
       const isAlive = (one: Operation) => (died.get(one.worker) ?? latest) >= latest
       const waits = [...log.operations.values()].some((one) => one.key === key && one.askedAt < at && isAlive(one) && isWaitingUntil(one, latest))
       if (!waits || (next && next.grantedAt! <= latest)) continue
-      const message = `${worker} was killed while it held ${key}, and nobody had it within a TTL and a second`
+      const message = `${worker} was killed while it held ${key}, and nobody had it within a TTL and ${log.handOff / MS} ms`
       yield { invariant: 'crash hand-off', message, at: latest, key, ops: [held.op] }
     }
   }
