@@ -44,6 +44,8 @@ export interface Environment {
   readonly disk?: { readonly machines: readonly Machine[]; afterwards(): Promise<void> }
   /** By how much longer than its TTL the store keeps what a killed process held, at most; a second if not given. */
   readonly handOffMs?: number
+  /** What it forgets, it has forgotten as a whole: nothing of it goes on renewing. */
+  readonly forgetsAsOne?: boolean
   /** Must not appear in anything that is printed. */
   readonly canary?: string
   /** Something that the store does at once, unless the machine has too much to do. */
@@ -82,8 +84,8 @@ export interface Etcd {
   compact(): Promise<unknown>
   /** That of the clients, to the same one: their tokens are not good any more. */
   changePassword(): Promise<unknown>
-  /** All claims and mailboxes, by hand. */
-  deleteAll(): Promise<unknown>
+  /** By hand: all claims, and perhaps the mailboxes of their leases. */
+  deleteKeys(which: 'claims' | 'claims and mailboxes'): Promise<unknown>
 }
 
 export const PREFIX = 'nemesis'
@@ -279,6 +281,7 @@ async function onEtcd(canary: string, workers: number): Promise<Environment> {
   await cluster.healthy()
   const routes = await Promise.all(Array.from({ length: workers }, () => cluster.behindProxy()))
   const inPrefix = { key: base64(`${PREFIX}/`), range_end: base64(`${PREFIX}0`) }
+  const claims = { ...inPrefix, key: base64(`${PREFIX}/&`) }
   return {
     name: 'etcd',
     etcd: {
@@ -288,10 +291,11 @@ async function onEtcd(canary: string, workers: number): Promise<Environment> {
         return cluster.ask('kv/compaction', { revision: header.revision })
       },
       changePassword: () => cluster.ask('auth/user/changepw', { name: USER, password: canary }),
-      deleteAll: () => cluster.ask('kv/deleterange', inPrefix),
+      deleteKeys: (which) => cluster.ask('kv/deleterange', which === 'claims' ? claims : inPrefix),
     },
     // A lease lasts longer than the TTL, and etcd looks twice a second which are over (docs/backends/etcd.md).
     handOffMs: 2_000,
+    forgetsAsOne: true,
     canary,
     managers: 1,
     ways: routes.map(({ url, proxy }) => ({ url: url.replace('://', `://${USER}:${canary}@`), proxy, machine: aMachine() })),

@@ -64,9 +64,11 @@ export const etcdFaults: readonly Fault[] = [
     return { target: 'all nodes', heal }
   }),
   {
-    ...onEtcd('keys deleted', async (etcd) => {
-      await etcd.deleteAll()
-      return { target: 'all claims and mailboxes', heal: () => {} }
+    ...onEtcd('keys deleted', async (etcd, random) => {
+      // Without its mailbox, a process hears of it at once; else at its next renewal.
+      const target = random.one(['claims', 'claims and mailboxes'] as const)
+      await etcd.deleteKeys(target)
+      return { target: `all ${target}`, heal: () => {} }
     }),
     forgets: always,
   },

@@ -183,8 +183,9 @@ class Controller implements Victims {
 
   #run(): Omit<Run, 'violations'> {
     const { backend, seed, waitsForReplicas = false } = this.#options
-    const { handOffMs } = this.environment
-    return { backend, seed, ttlMs: this.#ttlMs, waitsForReplicas, ...(handOffMs !== undefined && { handOffMs }), events: this.#events }
+    const { handOffMs, forgetsAsOne = false } = this.environment
+    const store = { forgetsAsOne, ...(handOffMs !== undefined && { handOffMs }) }
+    return { backend, seed, ttlMs: this.#ttlMs, waitsForReplicas, ...store, events: this.#events }
   }
 
   #isBroken(): boolean {

@@ -1,15 +1,15 @@
 /**
  * The judges: what is promised, and whether the log of a run keeps it. Each looks at the log alone, so that a run can be judged again.
  *
- * Where a fault makes the store forget, two can hold at once until the first hears of it, at the latest at the end of its TTL. Then
- * only what concerns fences is judged: no update is lost behind a gate that checks them, none is given twice, and when everything is
+ * Where a fault makes the store forget, two can hold at once until the first hears of it, at the latest at the end of its TTL (which is
+ * judged where the store forgets as one). Then only what concerns fences is judged: no update is lost behind a gate that checks them, none is given twice, and when everything is
  * healed they go on growing.
  */
 import type { Event, Run, Violation } from './history.js'
 import { check } from './linearizability.js'
 import { lockHistory, lockModel } from './lock-model.js'
 
-type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas' | 'handOffMs'>
+type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas' | 'handOffMs' | 'forgetsAsOne'>
 
 /** All that is known of one operation. */
 interface Operation {
@@ -95,6 +95,7 @@ class Index {
   readonly waitsForReplicas: boolean
   /** After the death of a holder, beyond its TTL. */
   readonly handOff: bigint
+  readonly forgetsAsOne: boolean
   readonly operations = new Map<string, Operation>()
   /** By key, in the order in which they were told. */
   readonly grants = new Map<string, Operation[]>()
@@ -105,11 +106,12 @@ class Index {
   readonly broken: readonly Trouble[]
   readonly phases: ReadonlyMap<string, bigint>
 
-  constructor({ events, ttlMs, waitsForReplicas = false, handOffMs = HAND_OFF_MS }: Log) {
+  constructor({ events, ttlMs, waitsForReplicas = false, handOffMs = HAND_OFF_MS, forgetsAsOne = false }: Log) {
     this.events = events
     this.ttl = BigInt(ttlMs) * MS
     this.waitsForReplicas = waitsForReplicas
     this.handOff = BigInt(handOffMs) * MS
+    this.forgetsAsOne = forgetsAsOne
     for (const event of events) this.#add(event)
     this.phases = new Map(events.flatMap((event) => (event.type === 'phase' ? [[event.name, event.at]] : [])))
     const healed = new Map(events.flatMap((event) => (event.type === 'healed' ? [[event.fault, event]] : [])))
@@ -226,11 +228,33 @@ function* exclusion(log: Index): Generator<Violation> {
   }
 }
 
+/** Whoever is cut off, and whoever was overtaken because the store forgot it. */
+function* lossInTime(log: Index): Generator<Violation> {
+  yield* cutOffInTime(log)
+  if (log.forgetsAsOne) yield* overtakenInTime(log)
+}
+
+/** What was forgotten is renewed no more: so nobody holds for longer than a TTL after one with a higher fence was given it. */
+function* overtakenInTime(log: Index): Generator<Violation> {
+  for (const [key, grants] of log.grants) {
+    /** Of those with a higher fence, the one that was first. */
+    let other: Operation | undefined
+    for (const one of [...grants].sort((a, b) => (a.fence! > b.fence! ? -1 : 1))) {
+      const at = one.confirmedSince.at(-1)
+      if (at !== undefined && other && at > other.grantedAt! + log.ttl && at > log.withoutStalls(other.grantedAt!, log.ttl)) {
+        const message = `${one.op} still held ${key} ${(Number(at - other.grantedAt!) / 1e6).toFixed(1)} ms after ${other.op} had been given it`
+        yield { invariant: 'loss in time', message, at, key, ops: [one.op, other.op] }
+      }
+      if (!one.isLate && (!other || one.grantedAt! < other.grantedAt!)) other = one
+    }
+  }
+}
+
 /**
  * Whoever hears nothing from the store for a TTL says by itself that it does not hold, also if nobody else could have been given it.
  * What it last heard, it had asked for before.
  */
-function* lossInTime(log: Index): Generator<Violation> {
+function* cutOffInTime(log: Index): Generator<Violation> {
   for (const { name, workers, cutOff } of log.faults) {
     if (!cutOff) continue
     for (const { op, key, worker, grantedAt, confirmedSince } of log.operations.values()) {
