@@ -63,15 +63,9 @@ export const etcdFaults: readonly Fault[] = [
     })
     return { target: 'all nodes', heal }
   }),
-  {
-    ...onEtcd('keys deleted', async (etcd, random) => {
-      // Without its mailbox, a process hears of it at once; else at its next renewal.
-      const target = random.one(['claims', 'claims and mailboxes'] as const)
-      await etcd.deleteKeys(target)
-      return { target: `all ${target}`, heal: () => {} }
-    }),
-    forgets: always,
-  },
+  // Without their mailboxes, processes hear of it at once; else at the next renewal.
+  { ...again('claims deleted', [300, 2_000], (etcd) => etcd.deleteKeys('claims')), forgets: always },
+  { ...again('claims and mailboxes deleted', [300, 2_000], (etcd) => etcd.deleteKeys('claims and mailboxes')), forgets: always },
 ]
 
 function onEtcd(name: string, begin: (etcd: Etcd, random: Random) => Promise<Injection>): Fault {

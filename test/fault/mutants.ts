@@ -120,18 +120,9 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'backends/etcd/steps.js',
     from: '!keys.has(own.key)',
     to: 'false',
-    faults: ['keys deleted'],
+    faults: ['claims deleted'],
     backend: 'etcd',
     breaks: 'loss in time',
-  },
-  {
-    name: 'etcd: what was carried out too late stays there',
-    file: 'backends/etcd/steps.js',
-    from: 'for (const key of keys) {',
-    to: 'for (const key of []) {',
-    faults: ['leader stop', 'replies dropped', 'no majority'],
-    backend: 'etcd',
-    breaks: 'nobody stuck',
   },
 ]
 

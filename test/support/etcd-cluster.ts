@@ -13,7 +13,7 @@ import { until } from './until.js'
 const ASK_MS = 1_000
 const ATTEMPTS = 3
 const ROOT = 'root'
-const UNAUTHENTICATED = 401
+const INVALID_TOKEN = 'invalid auth token'
 
 interface Status {
   readonly header: { readonly member_id: string }
@@ -85,13 +85,18 @@ export class EtcdCluster {
 
   /** By HTTP and JSON, which etcd offers beside gRPC; as root if there are users. */
   async ask(what: string, body: object, node = this.nodes.find(({ isUp }) => isUp)!): Promise<unknown> {
-    if (this.#password === undefined) return read(await post(node, what, body))
-    const answer = this.#token === undefined ? undefined : await post(node, what, body, this.#token)
-    // A token is good for a while, and a node that was started anew knows none.
-    if (answer && answer.status !== UNAUTHENTICATED) return read(answer)
-    const { token } = (await read(await post(node, 'auth/authenticate', { name: ROOT, password: this.#password }))) as { token: string }
+    const password = this.#password
+    if (password === undefined || this.#token !== undefined) {
+      try {
+        return await post(node, what, body, this.#token)
+      } catch (error) {
+        // A token is good for a while, on the nodes that it is used on; and one that was started anew knows none.
+        if (password === undefined || !(error as Error).message.includes(INVALID_TOKEN)) throw error
+      }
+    }
+    const { token } = (await post(node, 'auth/authenticate', { name: ROOT, password })) as { token: string }
     this.#token = token
-    return read(await post(node, what, body, token))
+    return post(node, what, body, token)
   }
 
   /** As most of the nodes that are up see it; waits until there is one. */
@@ -163,12 +168,10 @@ export class EtcdCluster {
   }
 }
 
-function post({ endpoint }: EtcdServer, what: string, body: object, token?: string): Promise<Response> {
+async function post({ endpoint }: EtcdServer, what: string, body: object, token?: string): Promise<unknown> {
   const headers = token === undefined ? {} : { authorization: token }
-  return fetch(`${endpoint}/v3/${what}`, { method: 'POST', headers, body: JSON.stringify(body), signal: AbortSignal.timeout(ASK_MS) })
-}
-
-async function read(answer: Response): Promise<unknown> {
-  if (!answer.ok) throw new Error(`${new URL(answer.url).pathname}: ${answer.status} ${await answer.text()}`)
+  const signal = AbortSignal.timeout(ASK_MS)
+  const answer = await fetch(`${endpoint}/v3/${what}`, { method: 'POST', headers, body: JSON.stringify(body), signal })
+  if (!answer.ok) throw new Error(`${what}: ${answer.status} ${await answer.text()}`)
   return answer.json()
 }

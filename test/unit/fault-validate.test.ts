@@ -171,7 +171,7 @@ describe('the judges', () => {
         .hold('b', { from: 3_500, to: 5_000, fence: 10_003n })
         // In the process of the first, which does not know yet.
         .hold('c', { from: 3_600, to: 3_601, fence: 10_002n })
-        .fault('keys deleted', 3_400, 3_450, true)
+        .fault('claims deleted', 3_400, 3_450, true)
     expect(overtaken(4_400).verdict({ forgetsAsOne: true })).toEqual([])
     expect(overtaken(4_600).verdict({ forgetsAsOne: true })).toEqual(['loss in time'])
     expect(overtaken(4_600).verdict()).toEqual([])
