@@ -22,7 +22,7 @@ export const etcdFaults: readonly Fault[] = [
   kill('follower kill', holds, follower),
   // 3.4 then ends leases that another leader has renewed meanwhile (etcd#15247): the holder is told, and the fence refuses the rest.
   stop('leader stop', { forgets: always, isFor: isEtcd }, leader),
-  onEtcd('leader stop, for less than a TTL', async ({ cluster }, random) => {
+  onEtcd('leader stop for less than a TTL', async ({ cluster }, random) => {
     const node = await cluster.leader()
     await node.pause()
     await sleep(random.between(...SHORT_STOP_MS))

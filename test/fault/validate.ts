@@ -392,7 +392,7 @@ function* nobodyStuck(log: Index): Generator<Violation> {
   }
 }
 
-/** While there are no faults. A process that has to wait for a processor asks later than it says: a few are no proof. */
+/** While there are no faults. A process that has to wait for a processor asks later than it says: a few are no proof, nor is one. */
 function* firstComeFirstServed(log: Index): Generator<Violation> {
   const [from, to] = [log.phase('warm-up') + FIRST_MS * MS, log.phase('faults')]
   for (const [key, all] of log.grants) {
@@ -400,7 +400,7 @@ function* firstComeFirstServed(log: Index): Generator<Violation> {
     const overtaken = grants.filter((one, i) =>
       grants.slice(Math.max(0, i - LONGEST_LINE), i).some((before) => one.askedAt + FIFO_TOLERANCE_MS * MS < before.askedAt),
     )
-    if (overtaken.length <= FIFO_EXCEPTIONS * grants.length) continue
+    if (overtaken.length <= Math.max(1, FIFO_EXCEPTIONS * grants.length)) continue
     const message = `${overtaken.length} of ${grants.length} were given ${key} after others who had asked later`
     yield { invariant: 'first come, first served', message, at: overtaken[0]!.grantedAt!, key, ops: overtaken.slice(0, 5).map(({ op }) => op) }
   }

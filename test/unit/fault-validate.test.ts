@@ -213,6 +213,10 @@ describe('the judges', () => {
     const log = new Log()
     for (let i = 0; i < 20; i++) log.hold(`f${i}`, { key: 'fifo', asked: 1_700 - i * 10, from: 1_700 + i * 10, to: 1_701 + i * 10, workload: 'fifo' })
     expect(log.verdict()).toEqual(['first come, first served'])
+    const one = (i: number) => ({ key: 'fifo', from: 1_500 + i * 10, to: 1_501 + i * 10, workload: 'fifo' as const })
+    const slow = new Log()
+    for (let i = 0; i < 15; i++) slow.hold(`f${i}`, { asked: 1_200 + i - (i === 10 ? 90 : 0), ...one(i) })
+    expect(slow.verdict()).toEqual([])
   })
 
   it('replicated grants, where they are promised', () => {
