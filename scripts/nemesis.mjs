@@ -13,7 +13,7 @@ import { ensureServers } from './lib/servers.mjs'
 import { withTestDir } from './lib/test-dir.mjs'
 
 const MINUTES_PER_RUN = 3
-const BACKENDS = ['memory', 'sqlite', 'postgres', 'pgbouncer', 'mariadb', 'redis', 'sentinel', 'cluster']
+const BACKENDS = ['memory', 'sqlite', 'postgres', 'pgbouncer', 'mariadb', 'redis', 'sentinel', 'cluster', 'etcd']
 
 const HELP = `npm run nemesis -- [options]
 

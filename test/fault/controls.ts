@@ -46,9 +46,14 @@ export const CONTROLS: readonly Control[] = [
     breaks: 'one holder',
     options: async () => ({ backend: 'pgbouncer', library: library('advisory-lock'), faults: ['client stop'] }),
   },
+  {
+    name: 'a session of etcd without a deadline',
+    breaks: 'one holder',
+    options: async () => ({ backend: 'etcd', library: library('etcd-session'), faults: ['client stop', 'partition'] }),
+  },
   ...MUTANTS.map((mutant) => ({
     name: `mutant: ${mutant.name}`,
     breaks: mutant.breaks,
-    options: async () => ({ library: await makeMutant(mutant), faults: mutant.faults }),
+    options: async () => ({ backend: mutant.backend ?? 'redis', library: await makeMutant(mutant), faults: mutant.faults }),
   })),
 ]

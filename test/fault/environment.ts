@@ -7,6 +7,7 @@ import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { connect } from '../../src/index.js'
 import { onCluster, onSentinel, onSingle, type Deployment } from '../support/redis-kinds.js'
+import { startEtcdCluster, type EtcdCluster } from '../support/etcd-cluster.js'
 import { startRedisCluster } from '../support/redis-cluster.js'
 import { startRedisSentinel } from '../support/redis-sentinel.js'
 import { makeFolder } from '../support/processes.js'
@@ -17,7 +18,7 @@ import { until } from '../support/until.js'
 import { canFakeMachines, Machine } from './machine.js'
 import type { Random } from './random.js'
 
-export type BackendName = 'memory' | 'sqlite' | keyof typeof starters | keyof typeof databases
+export type BackendName = 'memory' | 'sqlite' | 'etcd' | keyof typeof starters | keyof typeof databases
 
 /** How one worker gets to the store. */
 export interface Way {
@@ -38,8 +39,13 @@ export interface Environment {
   readonly servers?: Servers
   readonly redis?: Redis
   readonly sql?: SqlDeployment
+  readonly etcd?: Etcd
   /** Where the store is on a disk that can be full: what to do when it is no longer. */
   readonly disk?: { readonly machines: readonly Machine[]; afterwards(): Promise<void> }
+  /** By how much longer than its TTL the store keeps what a killed process held, at most; a second if not given. */
+  readonly handOffMs?: number
+  /** What it forgets, it has forgotten as a whole: nothing of it goes on renewing. */
+  readonly forgetsAsOne?: boolean
   /** Must not appear in anything that is printed. */
   readonly canary?: string
   /** Something that the store does at once, unless the machine has too much to do. */
@@ -72,6 +78,16 @@ export interface Redis extends Omit<Servers, 'masters'> {
   replicas?(): Promise<readonly RedisServer[]>
 }
 
+export interface Etcd {
+  readonly cluster: EtcdCluster
+  /** All that was before is forgotten, but for what is there. */
+  compact(): Promise<unknown>
+  /** That of the clients, to the same one: their tokens are not good any more. */
+  changePassword(): Promise<unknown>
+  /** By hand: all claims, and perhaps the mailboxes of their leases. */
+  deleteKeys(which: 'claims' | 'claims and mailboxes'): Promise<unknown>
+}
+
 export const PREFIX = 'nemesis'
 const aMachine = () => (canFakeMachines ? new Machine() : undefined)
 const fixture = (name: string) => new URL(`../support/fixtures/${name}.mjs`, import.meta.url).href
@@ -82,6 +98,7 @@ export async function startEnvironment(name: BackendName, workers: number): Prom
   if (name === 'memory') return memory()
   if (name === 'sqlite') return sqlite(workers)
   const canary = `canary-${randomBytes(8).toString('hex')}`
+  if (name === 'etcd') return onEtcd(canary, workers)
   if (isDatabase(name)) return onDatabase(name, databases[name], canary, workers)
   const user = ['--user', 'nemesis', 'on', `>${canary}`, '~*', '&*', '+@all']
   const redis = await starters[name](user)
@@ -245,4 +262,61 @@ async function onDatabase(name: BackendName, { kind, otherClient }: DatabaseKind
       await sql.stop()
     },
   }
+}
+
+const USER = 'nemesis'
+/** A token that nobody uses for so long is not good any more: of one that is cut off, for instance. */
+const TOKEN_TTL_S = 2
+
+async function onEtcd(canary: string, workers: number): Promise<Environment> {
+  // Each connection begins with a password, and to check it is meant to take long.
+  const cluster = await startEtcdCluster(3, { tokenTtlS: TOKEN_TTL_S, args: ['--bcrypt-cost=4'] })
+  const [node] = cluster.nodes
+  // With no more rights than the docs ask for.
+  await node!.ctl('user', 'add', `${USER}:${canary}`)
+  await node!.ctl('role', 'add', USER)
+  await node!.ctl('role', 'grant-permission', USER, 'readwrite', '--prefix=true', `${PREFIX}/`)
+  await node!.ctl('user', 'grant-role', USER, USER)
+  await cluster.enableAuth(canary)
+  await cluster.healthy()
+  const routes = await Promise.all(Array.from({ length: workers }, () => cluster.behindProxy()))
+  const inPrefix = { key: base64(`${PREFIX}/`), range_end: base64(`${PREFIX}0`) }
+  const claims = { ...inPrefix, key: base64(`${PREFIX}/&`) }
+  return {
+    name: 'etcd',
+    etcd: {
+      cluster,
+      async compact() {
+        const { header } = (await cluster.ask('kv/range', { key: base64('probe') })) as { header: { revision: string } }
+        return cluster.ask('kv/compaction', { revision: header.revision }).catch((error: Error) => {
+          // Nothing was written since the last time.
+          if (!error.message.includes('has been compacted')) throw error
+        })
+      },
+      changePassword: () => cluster.ask('auth/user/changepw', { name: USER, password: canary }),
+      deleteKeys: (which) => cluster.ask('kv/deleterange', which === 'claims' ? claims : inPrefix),
+    },
+    // A lease lasts longer than the TTL, and etcd looks twice a second which are over (docs/backends/etcd.md).
+    handOffMs: 2_000,
+    forgetsAsOne: true,
+    canary,
+    managers: 1,
+    ways: routes.map(({ url, proxy }) => ({ url: url.replace('://', `://${USER}:${canary}@`), proxy, machine: aMachine() })),
+    // Most nodes have to have it on their disks.
+    probe: () => cluster.ask('kv/put', { key: base64('probe') }),
+    healthy: () => cluster.healthy(),
+    async leftovers() {
+      const { kvs = [] } = (await cluster.ask('kv/range', { ...inPrefix, keys_only: true })) as { kvs?: { key: string }[] }
+      const { leases = [] } = (await cluster.ask('lease/leases', {})) as { leases?: { ID: string }[] }
+      return [...kvs.map(({ key }) => Buffer.from(key, 'base64').toString()), ...leases.map(({ ID }) => `lease ${BigInt(ID).toString(16)}`)]
+    },
+    async stop() {
+      await Promise.all(routes.map(({ proxy }) => proxy.close()))
+      await cluster.stop()
+    },
+  }
+}
+
+function base64(text: string): string {
+  return Buffer.from(text).toString('base64')
 }

@@ -5,45 +5,15 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { RedisServer } from '../support/redis-server.js'
 import type { Fault as Rule } from '../support/tcp-proxy.js'
-import { until } from '../support/until.js'
 import { PREFIX, type Environment, type Redis, type Server } from './environment.js'
+import { etcdFaults } from './etcd-faults.js'
+import { always, kill, never, STARVED, starved, stop, type Fault } from './fault.js'
 import type { Random } from './random.js'
-import { starve, starveFamily } from './starve.js'
+import { starve } from './starve.js'
 import type { TrafficWorker } from './traffic.js'
 
-/** What faults get at. */
-export interface Victims {
-  readonly environment: Environment
-  /** Those that are alive, with the number of the way that each goes. */
-  workers(): readonly { readonly worker: TrafficWorker; readonly way: number }[]
-  /** Starts another in the place of one that was killed. */
-  replace(way: number): Promise<void>
-}
-
-export interface Injection {
-  /** What it was done to. */
-  readonly target: string
-  heal(): Promise<void> | void
-}
-
-export interface Fault {
-  readonly name: string
-  /** Of two at once, each has to do with something else. */
-  readonly part: 'client' | 'network' | 'server'
-  /** The store may lose what it was told: exclusion is not promised then. */
-  readonly forgets: (environment: Environment) => boolean
-  /** From when it has begun until it is healed, its targets hear nothing from the store. */
-  readonly cutsOff?: (environment: Environment) => boolean
-  readonly isFor: (environment: Environment) => boolean
-  begin(victims: Victims, random: Random, ms: number): Promise<Injection>
-}
-
-/** The share of its time that is left to one that is starved. */
-const STARVED = 0.1
 const MOST_OFF_MS = 2_000
 
-const never = () => false
-const always = () => true
 const hasNetwork = ({ ways }: Environment) => ways.every(({ proxy }) => proxy !== undefined)
 const hasServers = ({ servers }: Environment) => servers !== undefined
 const isRedis = ({ redis }: Environment) => redis !== undefined
@@ -140,13 +110,7 @@ const networkFaults: Fault[] = [
 const serverFaults: Fault[] = [
   stop('server stop', { forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers }, aMaster),
   kill('server kill', { forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers }, aMaster),
-  {
-    name: 'server starved', part: 'server', forgets: isNotDurable, isFor: hasServers,
-    async begin({ environment }, random) {
-      const server = await aMaster(environment, random)
-      return { target: String(server.port), heal: starveFamily(server.pid, STARVED) }
-    },
-  },
+  starved('server starved', { forgets: isNotDurable, isFor: hasServers }, aMaster),
   {
     // Ahead, and what is held expires early. Back, and it lives longer: not for so long that a wait would seem endless.
     name: 'server clock steps', part: 'server', forgets: always, isFor: ({ servers }) => servers?.machine !== undefined,
@@ -204,32 +168,6 @@ const serverFaults: Fault[] = [
   // Nothing is forgotten, but what is new is refused, also in the middle of a script.
   shortOfMemory('out of memory', false, (server) => limitMemory(server, 'noeviction', 0.9)),
 ]
-
-type Promises = Pick<Fault, 'forgets' | 'cutsOff' | 'isFor'>
-type Choice = (environment: Environment, random: Random) => Promise<Server>
-
-function stop(name: string, promises: Promises, choose: Choice): Fault {
-  return {
-    name, part: 'server', ...promises,
-    async begin({ environment }, random) {
-      const server = await choose(environment, random)
-      await server.pause()
-      return { target: String(server.port), heal: () => server.resume() }
-    },
-  }
-}
-
-function kill(name: string, promises: Promises, choose: Choice): Fault {
-  return {
-    name, part: 'server', ...promises,
-    async begin({ environment }, random) {
-      const server = await choose(environment, random)
-      await server.kill()
-      // Somebody else may have had its port meanwhile.
-      return { target: String(server.port), heal: () => until(`${server.port} to be up`, () => server.start().then(() => true)) }
-    },
-  }
-}
 
 function hasPooler({ sql }: Environment): boolean {
   return sql?.pooler !== undefined
@@ -289,4 +227,4 @@ function namesOf(workers: readonly { readonly worker: TrafficWorker }[]): string
   return workers.map(({ worker }) => worker.name).join(' ')
 }
 
-export const FAULTS: readonly Fault[] = [...clientFaults, ...networkFaults, ...serverFaults]
+export const FAULTS: readonly Fault[] = [...clientFaults, ...networkFaults, ...serverFaults, ...etcdFaults]

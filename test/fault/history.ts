@@ -93,6 +93,10 @@ export interface Run {
   readonly ttlMs: number
   /** What is granted is promised to be on a replica, too. */
   readonly waitsForReplicas?: boolean
+  /** By how much longer than its TTL what a killed process held is kept, at most; a second if not given. */
+  readonly handOffMs?: number
+  /** What the store forgets, it has forgotten as a whole: nothing of it goes on renewing. */
+  readonly forgetsAsOne?: boolean
   readonly events: readonly Event[]
   readonly violations: readonly Violation[]
 }

@@ -6,6 +6,7 @@ import { cp, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { makeFolder } from '../support/processes.js'
+import type { BackendName } from './environment.js'
 
 export interface Mutant {
   readonly name: string
@@ -15,6 +16,8 @@ export interface Mutant {
   readonly from: string
   readonly to: string
   readonly faults: readonly string[]
+  /** Redis, if not given. */
+  readonly backend?: BackendName
   /** The guarantee that it breaks. */
   readonly breaks: string
 }
@@ -102,6 +105,24 @@ export const MUTANTS: readonly Mutant[] = [
     to: ';',
     faults: ['client stop'],
     breaks: 'enough traffic',
+  },
+  {
+    name: 'etcd: in the order of names instead of creation',
+    file: 'backends/etcd/line.js',
+    from: 'a.createRevision < b.createRevision',
+    to: 'a.key < b.key',
+    faults: ['client stop'],
+    backend: 'etcd',
+    breaks: 'one holder',
+  },
+  {
+    name: 'etcd: a renewal does not look whether its key is there',
+    file: 'backends/etcd/steps.js',
+    from: '!keys.has(own.key)',
+    to: 'false',
+    faults: ['claims deleted'],
+    backend: 'etcd',
+    breaks: 'loss in time',
   },
 ]
 

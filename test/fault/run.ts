@@ -4,7 +4,8 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PREFIX, startEnvironment, type BackendName, type Environment } from './environment.js'
-import { FAULTS, type Fault, type Victims } from './faults.js'
+import type { Fault, Victims } from './fault.js'
+import { FAULTS } from './faults.js'
 import { Gate, type GateMode } from './gate.js'
 import type { Event, Run, Violation, Workload } from './history.js'
 import { Random } from './random.js'
@@ -182,7 +183,9 @@ class Controller implements Victims {
 
   #run(): Omit<Run, 'violations'> {
     const { backend, seed, waitsForReplicas = false } = this.#options
-    return { backend, seed, ttlMs: this.#ttlMs, waitsForReplicas, events: this.#events }
+    const { handOffMs, forgetsAsOne = false } = this.environment
+    const store = { forgetsAsOne, ...(handOffMs !== undefined && { handOffMs }) }
+    return { backend, seed, ttlMs: this.#ttlMs, waitsForReplicas, ...store, events: this.#events }
   }
 
   #isBroken(): boolean {

@@ -24,6 +24,7 @@ const SHORT: Orders = {
     { backend: 'redis', seed: 2, faultsMs: 15_000 },
     { backend: 'sentinel', seed: 3, faultsMs: 12_000 },
     { backend: 'cluster', seed: 4, faultsMs: 12_000 },
+    { backend: 'etcd', seed: 56, faultsMs: 4_000 },
   ],
 }
 

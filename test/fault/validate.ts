@@ -1,15 +1,15 @@
 /**
  * The judges: what is promised, and whether the log of a run keeps it. Each looks at the log alone, so that a run can be judged again.
  *
- * Where a fault makes the store forget, two can hold at once until the first hears of it, at the latest at the end of its TTL. Then
- * only what concerns fences is judged: no update is lost behind a gate that checks them, none is given twice, and when everything is
+ * Where a fault makes the store forget, two can hold at once until the first hears of it, at the latest at the end of its TTL (which is
+ * judged where the store forgets as one). Then only what concerns fences is judged: no update is lost behind a gate that checks them, none is given twice, and when everything is
  * healed they go on growing.
  */
 import type { Event, Run, Violation } from './history.js'
 import { check } from './linearizability.js'
 import { lockHistory, lockModel } from './lock-model.js'
 
-type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas'>
+type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas' | 'handOffMs' | 'forgetsAsOne'>
 
 /** All that is known of one operation. */
 interface Operation {
@@ -40,7 +40,7 @@ interface Trouble {
 }
 
 const MS = 1_000_000n
-const HAND_OFF_MS = 1_000n
+const HAND_OFF_MS = 1_000
 const PASSED_OVER_MS = 2_000n
 const STUCK_MS = 10_000n
 const LEAST_OPS_PER_S = 50
@@ -85,14 +85,17 @@ export function isBroken(invariant: string, log: Log): boolean {
   return [...JUDGES[invariant]!(indexOf(log))].length > 0
 }
 
-function indexOf({ ttlMs, events, waitsForReplicas }: Log): Index {
-  return new Index([...events].sort((a, b) => Number(a.at - b.at)), BigInt(ttlMs) * MS, waitsForReplicas === true)
+function indexOf({ events, ...log }: Log): Index {
+  return new Index({ ...log, events: [...events].sort((a, b) => Number(a.at - b.at)) })
 }
 
 class Index {
   readonly events: readonly Event[]
   readonly ttl: bigint
   readonly waitsForReplicas: boolean
+  /** After the death of a holder, beyond its TTL. */
+  readonly handOff: bigint
+  readonly forgetsAsOne: boolean
   readonly operations = new Map<string, Operation>()
   /** By key, in the order in which they were told. */
   readonly grants = new Map<string, Operation[]>()
@@ -103,10 +106,12 @@ class Index {
   readonly broken: readonly Trouble[]
   readonly phases: ReadonlyMap<string, bigint>
 
-  constructor(events: readonly Event[], ttl: bigint, waitsForReplicas: boolean) {
+  constructor({ events, ttlMs, waitsForReplicas = false, handOffMs = HAND_OFF_MS, forgetsAsOne = false }: Log) {
     this.events = events
-    this.ttl = ttl
+    this.ttl = BigInt(ttlMs) * MS
     this.waitsForReplicas = waitsForReplicas
+    this.handOff = BigInt(handOffMs) * MS
+    this.forgetsAsOne = forgetsAsOne
     for (const event of events) this.#add(event)
     this.phases = new Map(events.flatMap((event) => (event.type === 'phase' ? [[event.name, event.at]] : [])))
     const healed = new Map(events.flatMap((event) => (event.type === 'healed' ? [[event.fault, event]] : [])))
@@ -223,11 +228,33 @@ function* exclusion(log: Index): Generator<Violation> {
   }
 }
 
+/** Whoever is cut off, and whoever was overtaken because the store forgot it. */
+function* lossInTime(log: Index): Generator<Violation> {
+  yield* cutOffInTime(log)
+  if (log.forgetsAsOne) yield* overtakenInTime(log)
+}
+
+/** What was forgotten is renewed no more: so nobody holds for longer than a TTL after one with a higher fence was given it. */
+function* overtakenInTime(log: Index): Generator<Violation> {
+  for (const [key, grants] of log.grants) {
+    /** Of those with a higher fence, the one that was first. */
+    let other: Operation | undefined
+    for (const one of [...grants].sort((a, b) => (a.fence! > b.fence! ? -1 : 1))) {
+      const at = one.confirmedSince.at(-1)
+      if (at !== undefined && other && at > other.grantedAt! + log.ttl && at > log.withoutStalls(other.grantedAt!, log.ttl)) {
+        const message = `${one.op} still held ${key} ${(Number(at - other.grantedAt!) / 1e6).toFixed(1)} ms after ${other.op} had been given it`
+        yield { invariant: 'loss in time', message, at, key, ops: [one.op, other.op] }
+      }
+      if (!one.isLate && (!other || one.grantedAt! < other.grantedAt!)) other = one
+    }
+  }
+}
+
 /**
  * Whoever hears nothing from the store for a TTL says by itself that it does not hold, also if nobody else could have been given it.
  * What it last heard, it had asked for before.
  */
-function* lossInTime(log: Index): Generator<Violation> {
+function* cutOffInTime(log: Index): Generator<Violation> {
   for (const { name, workers, cutOff } of log.faults) {
     if (!cutOff) continue
     for (const { op, key, worker, grantedAt, confirmedSince } of log.operations.values()) {
@@ -315,8 +342,8 @@ function* acceptedFences(log: Index): Generator<Violation> {
 }
 
 /**
- * What a process held when it was killed is another's within a TTL and a second; within two more, if one that waited for it was killed
- * as well, and has to be passed over first.
+ * What a process held when it was killed is another's within a TTL and a second, or what the store says instead; within two more,
+ * if one that waited for it was killed as well, and has to be passed over first.
  */
 function* crashHandOff(log: Index): Generator<Violation> {
   const died = new Map(log.events.flatMap((event) => (event.type === 'ended' ? [[event.worker, event.at]] : [])))
@@ -329,7 +356,7 @@ function* crashHandOff(log: Index): Generator<Violation> {
         return one.key === key && one.worker !== worker && diedAt !== undefined && one.askedAt < diedAt && isWaitingUntil(one, diedAt)
           && diedAt > at - PASSED_OVER_MS * MS && diedAt < at + log.ttl
       })
-      const latest = log.withoutStalls(at, log.ttl + (HAND_OFF_MS + (isDeadAhead ? PASSED_OVER_MS : 0n)) * MS)
+      const latest = log.withoutStalls(at, log.ttl + log.handOff + (isDeadAhead ? PASSED_OVER_MS * MS : 0n))
       const others = log.faults.filter(({ name, from, to }) => name !== 'client kill' && from < latest && to > at)
       if (others.length > 0 || latest > log.end) continue
       const held = grants.findLast(({ grantedAt }) => grantedAt! <= at)
@@ -338,7 +365,7 @@ function* crashHandOff(log: Index): Generator<Violation> {
       const isAlive = (one: Operation) => (died.get(one.worker) ?? latest) >= latest
       const waits = [...log.operations.values()].some((one) => one.key === key && one.askedAt < at && isAlive(one) && isWaitingUntil(one, latest))
       if (!waits || (next && next.grantedAt! <= latest)) continue
-      const message = `${worker} was killed while it held ${key}, and nobody had it within a TTL and a second`
+      const message = `${worker} was killed while it held ${key}, and nobody had it within a TTL and ${log.handOff / MS} ms`
       yield { invariant: 'crash hand-off', message, at: latest, key, ops: [held.op] }
     }
   }
@@ -365,7 +392,7 @@ function* nobodyStuck(log: Index): Generator<Violation> {
   }
 }
 
-/** While there are no faults. A process that has to wait for a processor asks later than it says: a few are no proof. */
+/** While there are no faults. A process that has to wait for a processor asks later than it says: a few are no proof, nor is one. */
 function* firstComeFirstServed(log: Index): Generator<Violation> {
   const [from, to] = [log.phase('warm-up') + FIRST_MS * MS, log.phase('faults')]
   for (const [key, all] of log.grants) {
@@ -373,7 +400,7 @@ function* firstComeFirstServed(log: Index): Generator<Violation> {
     const overtaken = grants.filter((one, i) =>
       grants.slice(Math.max(0, i - LONGEST_LINE), i).some((before) => one.askedAt + FIFO_TOLERANCE_MS * MS < before.askedAt),
     )
-    if (overtaken.length <= FIFO_EXCEPTIONS * grants.length) continue
+    if (overtaken.length <= Math.max(1, FIFO_EXCEPTIONS * grants.length)) continue
     const message = `${overtaken.length} of ${grants.length} were given ${key} after others who had asked later`
     yield { invariant: 'first come, first served', message, at: overtaken[0]!.grantedAt!, key, ops: overtaken.slice(0, 5).map(({ op }) => op) }
   }

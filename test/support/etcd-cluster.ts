@@ -12,6 +12,8 @@ import { until } from './until.js'
 
 const ASK_MS = 1_000
 const ATTEMPTS = 3
+const ROOT = 'root'
+const INVALID_TOKEN = 'invalid auth token'
 
 interface Status {
   readonly header: { readonly member_id: string }
@@ -52,6 +54,8 @@ async function start(size: number, options: EtcdServerOptions): Promise<EtcdClus
 export class EtcdCluster {
   readonly nodes: readonly EtcdServer[]
   readonly #proxies: readonly Proxy[]
+  #password: string | undefined
+  #token: string | undefined
 
   constructor(nodes: readonly EtcdServer[], proxies: readonly Proxy[]) {
     this.nodes = nodes
@@ -65,6 +69,34 @@ export class EtcdCluster {
   /** All nodes, since a test may kill any. */
   get url(): string {
     return `etcd://${this.nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
+  }
+
+  /** For one that goes by a way of its own, to all nodes. */
+  async behindProxy(): Promise<{ readonly url: string; readonly proxy: Proxy }> {
+    const proxy = await startProxy({ to: this.nodes.map(({ port }) => ({ port })) })
+    return { url: `etcd://${proxy.ports.map((port) => `127.0.0.1:${port}`).join(',')}`, proxy }
+  }
+
+  /** From now on everybody has to say who it is. */
+  async enableAuth(password: string): Promise<void> {
+    await this.nodes[0]!.enableAuth(password)
+    this.#password = password
+  }
+
+  /** By HTTP and JSON, which etcd offers beside gRPC; as root if there are users. */
+  async ask(what: string, body: object, node = this.nodes.find(({ isUp }) => isUp)!): Promise<unknown> {
+    const password = this.#password
+    if (password === undefined || this.#token !== undefined) {
+      try {
+        return await post(node, what, body, this.#token)
+      } catch (error) {
+        // A token is good for a while, on the nodes that it is used on; and one that was started anew knows none.
+        if (password === undefined || !(error as Error).message.includes(INVALID_TOKEN)) throw error
+      }
+    }
+    const { token } = (await post(node, 'auth/authenticate', { name: ROOT, password })) as { token: string }
+    this.#token = token
+    return post(node, what, body, token)
   }
 
   /** As most of the nodes that are up see it; waits until there is one. */
@@ -83,16 +115,24 @@ export class EtcdCluster {
   async healthy(): Promise<void> {
     await until('the cluster to be healthy', async () => {
       const up = this.nodes.filter(({ isUp }) => isUp)
-      const statuses = await Promise.all(up.map(statusOf))
-      await Promise.all(up.map((node) => ask(node, 'kv/range', { key: 'AA==' })))
+      const statuses = await Promise.all(up.map((node) => this.#statusOf(node)))
+      await Promise.all(up.map((node) => this.ask('kv/range', { key: 'AA==' }, node)))
       return new Set(statuses.map(({ leader }) => leader)).size === 1 && (await this.#leaderNow()) !== undefined
     })
   }
 
+  /** As this node sees it. */
+  async hasLeader(node: EtcdServer): Promise<boolean> {
+    return ((await this.#statusOf(node)).leader ?? '0') !== '0'
+  }
+
+  async memberId(node: EtcdServer): Promise<bigint> {
+    return BigInt((await this.#statusOf(node)).header.member_id)
+  }
+
   /** From the other nodes, in both directions. */
   async cutOff(node: EtcdServer): Promise<Fault> {
-    // In decimal there, and in hexadecimal between peers.
-    const id = BigInt((await statusOf(node)).header.member_id).toString(16)
+    const id = (await this.memberId(node)).toString(16)
     const own = this.#proxies[this.nodes.indexOf(node)]!
     const others = this.#proxies.filter((proxy) => proxy !== own)
     const fromNode = sends(`X-Server-From: ${id}`)
@@ -118,20 +158,20 @@ export class EtcdCluster {
 
   async #leaderNow(): Promise<EtcdServer | undefined> {
     const up = this.nodes.filter(({ isUp }) => isUp)
-    const statuses = await Promise.all(up.map((node) => statusOf(node).catch(() => undefined)))
+    const statuses = await Promise.all(up.map((node) => this.#statusOf(node).catch(() => undefined)))
     const votes = ({ header }: Status) => statuses.filter((one) => one?.leader === header.member_id).length
     return up[statuses.findIndex((status) => status && votes(status) > this.nodes.length / 2)]
   }
+
+  async #statusOf(node: EtcdServer): Promise<Status> {
+    return (await this.ask('maintenance/status', {}, node)) as Status
+  }
 }
 
-function statusOf(node: EtcdServer): Promise<Status> {
-  return ask(node, 'maintenance/status', {}) as Promise<Status>
-}
-
-/** By HTTP and JSON, which etcd offers beside gRPC. */
-async function ask({ endpoint }: EtcdServer, what: string, body: object): Promise<unknown> {
+async function post({ endpoint }: EtcdServer, what: string, body: object, token?: string): Promise<unknown> {
+  const headers = token === undefined ? {} : { authorization: token }
   const signal = AbortSignal.timeout(ASK_MS)
-  const answer = await fetch(`${endpoint}/v3/${what}`, { method: 'POST', body: JSON.stringify(body), signal })
+  const answer = await fetch(`${endpoint}/v3/${what}`, { method: 'POST', headers, body: JSON.stringify(body), signal })
   if (!answer.ok) throw new Error(`${what}: ${answer.status} ${await answer.text()}`)
   return answer.json()
 }

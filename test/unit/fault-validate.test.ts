@@ -52,8 +52,8 @@ class Log {
     return this
   }
 
-  verdict(waitsForReplicas = false): string[] {
-    return [...new Set(validate({ ttlMs: TTL_MS, waitsForReplicas, events: this.events }).map(({ invariant }) => invariant))]
+  verdict(of: Partial<Parameters<typeof validate>[0]> = {}): string[] {
+    return [...new Set(validate({ ttlMs: TTL_MS, events: this.events, ...of }).map(({ invariant }) => invariant))]
   }
 }
 
@@ -160,6 +160,21 @@ describe('the judges', () => {
     expect(killed(4_900).verdict()).toEqual([])
     expect(killed(5_200).verdict()).toEqual(['crash hand-off'])
     expect(killed(5_200).fault('server stop', 4_000, 5_100).verdict()).toEqual([])
+    expect(killed(5_900).verdict({ handOffMs: 2_000 })).toEqual([])
+    expect(killed(6_100).verdict({ handOffMs: 2_000 })).toEqual(['crash hand-off'])
+  })
+
+  it('loss in time: who was forgotten says so within a TTL, where the store forgets as one', () => {
+    const overtaken = (until: number) =>
+      new Log()
+        .hold('a', { from: 3_000, to: until, fence: 10_001n })
+        .hold('b', { from: 3_500, to: 5_000, fence: 10_003n })
+        // In the process of the first, which does not know yet.
+        .hold('c', { from: 3_600, to: 3_601, fence: 10_002n })
+        .fault('claims deleted', 3_400, 3_450, true)
+    expect(overtaken(4_400).verdict({ forgetsAsOne: true })).toEqual([])
+    expect(overtaken(4_600).verdict({ forgetsAsOne: true })).toEqual(['loss in time'])
+    expect(overtaken(4_600).verdict()).toEqual([])
   })
 
   it('crash hand-off: one that was killed while it waited is passed over first', () => {
@@ -198,11 +213,15 @@ describe('the judges', () => {
     const log = new Log()
     for (let i = 0; i < 20; i++) log.hold(`f${i}`, { key: 'fifo', asked: 1_700 - i * 10, from: 1_700 + i * 10, to: 1_701 + i * 10, workload: 'fifo' })
     expect(log.verdict()).toEqual(['first come, first served'])
+    const one = (i: number) => ({ key: 'fifo', from: 1_500 + i * 10, to: 1_501 + i * 10, workload: 'fifo' as const })
+    const slow = new Log()
+    for (let i = 0; i < 15; i++) slow.hold(`f${i}`, { asked: 1_200 + i - (i === 10 ? 90 : 0), ...one(i) })
+    expect(slow.verdict()).toEqual([])
   })
 
   it('replicated grants, where they are promised', () => {
     const log = () => new Log().hold('a', { from: 3_500, to: 3_510 }).fault('replicas stop', 3_000, 4_000)
-    expect(log().verdict(true)).toEqual(['replicated grants'])
+    expect(log().verdict({ waitsForReplicas: true })).toEqual(['replicated grants'])
     expect(log().verdict()).toEqual([])
   })
 
