@@ -8,29 +8,25 @@ import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { EtcdClient } from './client/client.js'
-import type { Compare, DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
+import type { DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
 import { etcdError, isLeaseGone, mayBeDone } from './errors.js'
 import { inspect } from './inspect.js'
-import { endOf, toBytes, Keys } from './keys.js'
+import { toBytes, Keys } from './keys.js'
 import { Leases, type Lease, type LeaseListener } from './leases.js'
 import { Line, standingOf, type Standing } from './line.js'
 import { Lookouts, type LookoutListener } from './lookouts.js'
+import { readMessage, type Message } from './mailbox.js'
 import { Numbers } from './numbers.js'
+import { Others, TRIES } from './others.js'
 import { OwnClaim, OwnClaims } from './own-claims.js'
 import { isOn, joining, joiningOnce, lineOf, looking, rangeOf, taking } from './requests.js'
+import { Sweeper } from './sweeper.js'
 import { Txns, type Outcome } from './txns.js'
 
 /** A claim whose key could not be deleted is tried again. */
 const SWEEP_AGAIN_MS = 500
-/** Between a read and what is written on the strength of it, somebody may have come. */
-const TRIES = 5
-/** Of the holders of one resource. */
-const MOST_AT_ONCE = 100
 /** Whoever closes waits no longer for the server to know. */
 const LEAVE_MS = 1_000
-
-/** What is put into a mailbox: about which of its claims. The key alone may be that of a later one by the time it is read. */
-type Message = readonly [kind: 'contended' | 'revoked' | 'lost', key: string, createRevision: string]
 
 export class Steps implements LeaseListener, LookoutListener {
   readonly #client: EtcdClient
@@ -41,8 +37,8 @@ export class Steps implements LeaseListener, LookoutListener {
   readonly #lookouts: Lookouts
   readonly #claims = new OwnClaims()
   readonly #numbers = new Numbers()
-  #sweepAt = Infinity
-  #cancelSweep: (() => void) | undefined
+  readonly #others: Others
+  readonly #sweeper: Sweeper
   #isClosed = false
 
   constructor(client: EtcdClient, scope: Scope) {
@@ -52,6 +48,11 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#txns = new Txns(client)
     this.leases = new Leases(client, this.#txns, this.#keys, scope.clock, this)
     this.#lookouts = new Lookouts(client, scope.clock, this)
+    this.#others = new Others(client, this.#txns, this.#keys)
+    this.#sweeper = new Sweeper(this.#claims, scope.clock, (own) => {
+      this.#claims.leaves(own)
+      this.#delete(own).catch(() => {})
+    })
   }
 
   // Claiming
@@ -104,7 +105,7 @@ export class Steps implements LeaseListener, LookoutListener {
   #failedToAsk(own: OwnClaim): void {
     if (own.state !== 'asked') return
     own.until = this.#now + own.value.ttl
-    this.#sweepBy(own.until)
+    this.#sweeper.lookAt(own.until)
   }
 
   /** To be awaited after what else is under way: it may fail before that. */
@@ -155,7 +156,7 @@ export class Steps implements LeaseListener, LookoutListener {
   /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
   async #tryToJoin(claim: Claim): Promise<ClaimState> {
     const directory = this.#keys.directory(claim.resource)
-    const line = await this.#read(directory)
+    const line = await this.#others.read(directory)
     const limit = line.limitBeside('')
     if (limit !== undefined && limit !== claim.limit) return anotherLimit(claim, limit)
     const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
@@ -211,7 +212,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const blocker = line.blocker(key)
     if (own.state === 'asked') own.state = 'waiting'
     this.#lookouts.join(own)
-    if (blocker.ahead === 0) this.#tellHolders(line, 'contended').catch(() => {})
+    if (blocker.ahead === 0) this.#others.tellHolders(line, 'contended').catch(() => {})
     return { status: 'queued', place: String(own.createRevision), ...blocker }
   }
 
@@ -224,7 +225,7 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#lookouts.leave(own)
     own.until = own.state === 'held' ? Math.max(own.until, since + own.value.ttl) : since + own.value.ttl
     own.state = 'held'
-    this.#sweepBy(own.until)
+    this.#sweeper.lookAt(own.until)
   }
 
   #newOwn(claim: Claim, lease: Lease): OwnClaim {
@@ -326,7 +327,7 @@ export class Steps implements LeaseListener, LookoutListener {
     if (lease.isOver) return this.#lost(own)
     if (!own.isHeld) return
     own.until = sentAt + ttlMs
-    this.#sweepBy(own.until)
+    this.#sweeper.lookAt(own.until)
   }
 
   async #look(own: OwnClaim): Promise<Line> {
@@ -341,7 +342,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const directory = this.#keys.directory(claim.resource)
     for (let tries = 1; tries <= TRIES; tries++) {
       const sentAt = this.#now
-      const line = await this.#read(directory)
+      const line = await this.#others.read(directory)
       const standing = line.standings.find((one) => isGiven(one, claim, this.#scope.owner) || (given && isGiven(one, { id: given.claimId }, given.owner, given.epoch)))
       if (!standing || !line.holds(standing)) return { status: 'lost' }
       if (standing.value!.revoked) return { status: 'revoked' }
@@ -394,7 +395,7 @@ export class Steps implements LeaseListener, LookoutListener {
   async release(claim: Claim): Promise<ReleaseState> {
     const own = this.#claims.named(claim)
     try {
-      return { status: own ? await this.#delete(own) : await this.#deleteForeign(claim) }
+      return { status: own ? await this.#delete(own) : await this.#others.release(claim) }
     } catch (error) {
       return { status: 'failed', error: etcdError(error) }
     }
@@ -414,14 +415,14 @@ export class Steps implements LeaseListener, LookoutListener {
     } catch (error) {
       own.isUnsure ||= mayBeDone(error)
       own.until = this.#now
-      this.#sweepBy(this.#now + SWEEP_AGAIN_MS)
+      this.#sweeper.lookAt(this.#now + SWEEP_AGAIN_MS)
       throw error
     }
     const { succeeded, responses } = outcome
     const deleted = succeeded ? (responses.at(-1) as DeleteResponse).deleted : 0
     this.#gone(own, deleted === 1 && isSpotless(own, 2))
     // It may have gone to another lease without our knowing.
-    if (!succeeded && own.moves > 0) return this.#deleteForeign(own.claim)
+    if (!succeeded && own.moves > 0) return this.#others.release(own.claim)
     if (deleted === 0) return isUnsure ? 'unknown' : 'not-held'
     if (isHeld) return 'released'
     const line = lineOf(own.directory, responses[0])
@@ -429,79 +430,14 @@ export class Steps implements LeaseListener, LookoutListener {
     return standing && line.holds(standing) ? 'released' : 'not-held'
   }
 
-  /** A claim of another process, by whoever knows its id. */
-  async #deleteForeign({ id, resource }: Claim): Promise<'released' | 'not-held'> {
-    for (let tries = 1; tries <= TRIES; tries++) {
-      const line = await this.#read(this.#keys.directory(resource))
-      const standing = line.standings.find(({ value }) => value?.id === id)
-      if (!standing) break
-      const { succeeded } = await this.#deleteStandings([standing])
-      if (succeeded) return line.holds(standing) ? 'released' : 'not-held'
-    }
-    return 'not-held'
-  }
+  // Whosever it is
 
-  #deleteStandings(standings: readonly Standing[]): Promise<Outcome> {
-    return this.#txns.run({
-      kind: 'release',
-      compare: standings.map(({ key, modRevision: value }) => ({ key: toBytes(key), target: 'mod', value })),
-      success: standings.map(({ key }) => ({ kind: 'delete', key: toBytes(key) })),
-      isLikely: true,
-    })
-  }
-
-  // Revoking and looking
-
-  async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
-    const directory = this.#keys.directory(resource)
-    for (let tries = 1; ; tries++) {
-      const line = await this.#read(directory)
-      const holders = line.standings.slice(0, line.holders)
-      if (holders.length === 0) return 'free'
-      const ours = holders.filter(({ value }) => value !== undefined)
-      if (when === 'told' && ours.length === 0) return 'outsider'
-      const outcomes = when === 'now'
-        ? inTransactions(holders).map((some) => this.#deleteStandings(some))
-        : inTransactions(ours).map((some) => this.#markRevoked(some))
-      const isDone = (await Promise.all(outcomes)).every(({ succeeded }) => succeeded)
-      if (!isDone && tries < TRIES) continue
-      // Awaited: whoever revokes may close at once, and nothing else would tell them.
-      const told = this.#tellHolders(line, when === 'now' ? 'lost' : 'revoked')
-      // What is freed is freed: they find out by themselves.
-      await (when === 'now' ? told.catch(() => {}) : told)
-      return when === 'now' ? 'freed' : 'told'
-    }
-  }
-
-  #markRevoked(standings: readonly Standing[]): Promise<Outcome> {
-    return this.#txns.run({
-      kind: 'other',
-      compare: standings.map(({ key, modRevision: value }) => ({ key: toBytes(key), target: 'mod', value })),
-      success: standings.map(({ key, value }) => ({
-        kind: 'put', key: toBytes(key), value: writeValue({ ...value!, revoked: true }), ignoreLease: true,
-      })),
-      isLikely: true,
-    })
-  }
-
-  /** Into the mailboxes of those who hold: who has none, or none any more, is not told. */
-  async #tellHolders(line: Line, kind: Message[0]): Promise<void> {
-    const ours = line.standings.slice(0, line.holders).filter(({ value }) => value !== undefined)
-    await Promise.all(ours.map(({ key, lease, createRevision }) => {
-      const mailbox = toBytes(this.#keys.mailbox(lease))
-      const message: Message = [kind, key, String(createRevision)]
-      const put: RequestOp = { kind: 'put', key: mailbox, value: Buffer.from(JSON.stringify(message)), ignoreLease: true }
-      const isThere: Compare = { key: mailbox, target: 'create', result: 'greater', value: 0n }
-      return this.#txns.run({ kind: 'other', compare: [isThere], success: [put], isLikely: false })
-    }))
+  revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
+    return this.#others.revoke(resource, when)
   }
 
   inspect(beginning: string): AsyncIterable<ResourceState> {
     return inspect(this.#client, this.#keys, beginning)
-  }
-
-  async #read(directory: string): Promise<Line> {
-    return lineOf(directory, await this.#client.range({ key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }))
   }
 
   // What leases and lookouts tell
@@ -528,12 +464,15 @@ export class Steps implements LeaseListener, LookoutListener {
 
   told(text: string): void {
     const message = readMessage(text)
-    const own = message && this.#claims.at(message[1])
-    if (!own?.isHeld || String(own.createRevision) !== message![2]) return
-    const { resource, id: claimId } = own.claim
-    if (message![0] === 'lost') return this.#lost(own)
-    if (message![0] === 'revoked') own.state = 'revoked'
-    this.#scope.wake({ kind: message![0], resource, claimId })
+    if (message) this.#told(message)
+  }
+
+  #told([kind, key, createRevision]: Message): void {
+    const own = this.#claims.at(key)
+    if (!own?.isHeld || String(own.createRevision) !== createRevision) return
+    if (kind === 'lost') return this.#lost(own)
+    if (kind === 'revoked') own.state = 'revoked'
+    this.#scope.wake({ kind, resource: own.claim.resource, claimId: own.claim.id })
   }
 
   mayHaveMissed(lease: Lease): void {
@@ -549,7 +488,7 @@ export class Steps implements LeaseListener, LookoutListener {
     own.isToBeSeen = false
     const standing = line.find(own.key)
     if (!this.#isMine(own, standing)) return this.#lost(own)
-    if (standing!.value?.revoked && own.state !== 'revoked') this.told(JSON.stringify(['revoked', own.key, String(own.createRevision)]))
+    if (standing!.value?.revoked && own.state !== 'revoked') this.#told(['revoked', own.key, String(own.createRevision)])
   }
 
   over(lease: Lease): void {
@@ -572,7 +511,7 @@ export class Steps implements LeaseListener, LookoutListener {
   async #deleteUnknown(key: string, lease: Lease): Promise<void> {
     const { responses } = await this.#txns.run({ kind: 'other', success: [{ kind: 'range', key: toBytes(key) }], isLikely: true })
     const [found] = (responses[0] as RangeResponse).kvs
-    if (found?.lease === lease.id && !this.#claims.at(key)) await this.#deleteStandings([standingOf(found)])
+    if (found?.lease === lease.id && !this.#claims.at(key)) await this.#others.delete([standingOf(found)])
   }
 
   /** What a lease has is told by a member that may be behind. */
@@ -614,33 +553,9 @@ export class Steps implements LeaseListener, LookoutListener {
     return this.#scope.clock.now()
   }
 
-  // A claim that nobody renews ends at its TTL, though its lease goes on.
-
-  #sweepBy(moment: number): void {
-    if (moment >= this.#sweepAt || this.#isClosed) return
-    this.#cancelSweep?.()
-    this.#sweepAt = moment
-    const timer = this.#scope.clock.timer(moment - this.#now, () => this.#sweep(), 'background')
-    this.#cancelSweep = () => timer.cancel()
-  }
-
-  #sweep(): void {
-    this.#sweepAt = Infinity
-    const now = this.#now
-    let next = Infinity
-    for (const own of [...this.#claims]) {
-      if (own.until > now) next = Math.min(next, own.until)
-      else {
-        this.#claims.leaves(own)
-        this.#delete(own).catch(() => {})
-      }
-    }
-    if (next < Infinity) this.#sweepBy(next)
-  }
-
   async close(): Promise<void> {
     this.#isClosed = true
-    this.#cancelSweep?.()
+    this.#sweeper.close()
     const waiting = [...this.#claims].filter(({ isHeld }) => !isHeld)
     this.#lookouts.close()
     await inTime(Promise.allSettled(waiting.map((own) => this.#delete(own))))
@@ -663,22 +578,8 @@ function checkRecent({ createRevision }: OwnClaim, { revision }: Outcome): void 
   if (revision < createRevision) throw new BackendError('etcd has answered with what was true before.', { transient: true })
 }
 
-/** So many at a time as a transaction takes. */
-function inTransactions(standings: readonly Standing[]): (readonly Standing[])[] {
-  return Array.from({ length: Math.ceil(standings.length / MOST_AT_ONCE) }, (_, i) => standings.slice(i * MOST_AT_ONCE, (i + 1) * MOST_AT_ONCE))
-}
-
 function isGiven({ value, createRevision }: Standing, { id }: { readonly id: string }, owner: string, epoch = createRevision): boolean {
   return value?.id === id && value.owner === owner && createRevision === epoch
-}
-
-function readMessage(text: string): Message | undefined {
-  try {
-    const message = JSON.parse(text) as unknown
-    return Array.isArray(message) && ['contended', 'revoked', 'lost'].includes(message[0] as string) ? (message as unknown as Message) : undefined
-  } catch {
-    return undefined
-  }
 }
 
 function inTime(work: Promise<unknown>): Promise<unknown> {
