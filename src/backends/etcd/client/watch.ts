@@ -99,7 +99,9 @@ export class Watches implements StreamUser {
     else if (response.events.length > 0) this.#happened(response)
   }
 
+  /** On the stream as it is. Answers go by the order: one that was not asked would be given those of the others. */
   #askFor(entry: Entry): void {
+    if (!this.#stream.isOpen) return
     this.#askedFor.push(entry)
     const { startRevision: _, ...fromNow } = entry.request
     this.#stream.send(frame(entry.hasBegun ? fromNow : entry.request, writeWatchCreate))

@@ -1,0 +1,118 @@
+/** Watches on a stream that is lost at the wrong moment. What the server says is made by hand: real ones take seconds to lose a leader. */
+import { EventEmitter } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { Auth } from '../../src/backends/etcd/client/auth.js'
+import type { Connection } from '../../src/backends/etcd/client/connection.js'
+import { CODE, EtcdError } from '../../src/backends/etcd/client/errors.js'
+import { frame } from '../../src/backends/etcd/client/frames.js'
+import type { Lane } from '../../src/backends/etcd/client/lane.js'
+import { Watches } from '../../src/backends/etcd/client/watch.js'
+import type { Writer } from '../../src/backends/etcd/client/wire.js'
+import { until } from '../support/until.js'
+
+class ServerStream extends EventEmitter {
+  readonly requests: Buffer[] = []
+
+  write(request: Buffer): void {
+    this.requests.push(request)
+  }
+
+  close(): void {
+    this.emit('close')
+  }
+
+  says(response: (writer: Writer) => void): void {
+    this.emit('data', frame(undefined, response))
+  }
+
+  created(id: bigint): void {
+    this.says((writer) => {
+      writer.int64(2, id)
+      writer.flag(3, true)
+    })
+  }
+
+  refuses(reason: string): void {
+    this.says((writer) => {
+      writer.flag(3, true)
+      writer.flag(4, true)
+      writer.text(6, reason)
+    })
+  }
+
+  put(id: bigint, key: string): void {
+    this.says((writer) => {
+      writer.int64(2, id)
+      writer.message(11, key, (event) => event.message(2, key, (kv) => kv.bytes(1, Buffer.from(key))))
+    })
+  }
+}
+
+/** One connection, which can be missing for a while. */
+class FakeLane {
+  readonly streams: ServerStream[] = []
+  #isThere = true
+  #whenThere: (() => void)[] = []
+
+  get connection(): Connection | undefined {
+    return this.#isThere ? this.#connection : undefined
+  }
+
+  readonly #connection = {
+    endpoint: 'http://127.0.0.1:1', isOpen: true, trouble: undefined, heard() {}, destroy() {},
+    request: () => {
+      const stream = new ServerStream()
+      this.streams.push(stream)
+      return stream
+    },
+  } as unknown as Connection
+
+  ready(): Promise<Connection> {
+    return new Promise((resolve) => this.#whenThere.push(() => resolve(this.#connection)))
+  }
+
+  cut(): void {
+    this.#isThere = false
+    this.streams.at(-1)!.close()
+  }
+
+  mend(): void {
+    this.#isThere = true
+    for (const tell of this.#whenThere.splice(0)) tell()
+  }
+
+  leave(): void {}
+  worked(): void {}
+}
+
+describe('a watch', () => {
+  it('that was refused while the stream was lost does not mix up what the others hear', async () => {
+    const lane = new FakeLane()
+    const unreachable = new EtcdError('no leader', { code: CODE.unavailable, reason: 'unreachable', transient: true })
+    const watches = new Watches(lane as unknown as Lane, new Auth(undefined, async () => ''), () => Promise.reject(unreachable))
+    onTestFinished(() => watches.close())
+    const heard: string[] = []
+    const watch = (name: string) => watches.watch({ key: Buffer.from(name) }, {
+      onCreated: () => heard.push(`${name} is there`),
+      onEvents: (events) => heard.push(...events.map(({ key }) => `${name}: ${key.toString()}`)),
+      onLost: () => {},
+    })
+    watch('a')
+    watch('b')
+    await until('it to be asked for', async () => lane.streams[0]?.requests.length === 2)
+    lane.streams[0]!.created(1n)
+    lane.streams[0]!.refuses('etcdserver: permission denied')
+    lane.cut()
+    // By then it is tried again.
+    await sleep(800)
+    lane.mend()
+    await until('it to be asked for again', async () => lane.streams[1]?.requests.length === 2)
+    heard.length = 0
+    lane.streams[1]!.created(1n)
+    lane.streams[1]!.created(2n)
+    lane.streams[1]!.put(1n, 'a')
+    lane.streams[1]!.put(2n, 'b')
+    expect(heard).toEqual(['a is there', 'b is there', 'a: a', 'b: b'])
+  })
+})
