@@ -122,7 +122,11 @@ export class Txns {
       }
       return
     }
-    for (const smaller of divided(part, error)) await this.#send(smaller, together)
+    const smaller = divided(part, error)
+    // What comes after releases waits for them; all else need not wait for one that is not answered.
+    const isMixed = isRelease(part[0]!) && !isRelease(part.at(-1)!)
+    if (isMixed) for (const one of smaller) await this.#send(one, together)
+    else await Promise.all(smaller.map((one) => this.#send(one, together)))
   }
 }
 
