@@ -136,7 +136,7 @@ describe('a cluster of three', () => {
     expect(await within(RECOVERY_MS, 'an answer', lock.release())).toBe(true)
   })
 
-  it('no majority: whoever holds knows in time, and when it is back all goes on', async () => {
+  it('no majority: whoever holds knows in time, who comes waits for it, and when it is back all goes on', async () => {
     const [holder, next] = (await route.spawnMany(2)) as [Worker, Worker]
     const locks = await open(cluster.url)
     const first = await holder.call('lock', 'minority', { ttlMs: 1_500 })
@@ -146,7 +146,11 @@ describe('a cluster of three', () => {
     await Promise.all([one!.pause(), two!.pause()])
     const lost = await within(RECOVERY_MS, 'the loss', holder.event('lost'))
     expect(lost.error).toBe('OwnershipLostError')
+    // Longer than one request may take.
+    const newcomer = open(cluster.url, { connectTimeoutMs: RECOVERY_MS })
+    await sleep(2_500)
     await Promise.all([one!.resume(), two!.resume()])
+    await within(RECOVERY_MS, 'a newcomer', newcomer)
     const second = await within(RECOVERY_MS, 'the next one', waiting)
     expect(second.fence).toBeGreaterThan(first.fence)
     expect(overlaps([...holder.holds(), ...next.holds()])).toEqual([])

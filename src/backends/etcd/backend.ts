@@ -4,6 +4,7 @@ import type {
 } from '../../core/backend.js'
 import { ConnectorError } from '../../core/errors.js'
 import type { EtcdClient } from './client/client.js'
+import { EtcdError } from './client/errors.js'
 import { etcdError } from './errors.js'
 import { Steps } from './steps.js'
 
@@ -29,11 +30,15 @@ export class EtcdBackend implements Backend {
   }
 
   async ready(): Promise<void> {
-    try {
-      await this.#steps.leases.learnMinTtl()
-    } catch (error) {
-      const { message, cause } = etcdError(error)
-      throw new ConnectorError(message, { cause })
+    for (;;) {
+      try {
+        return await this.#steps.leases.learnMinTtl()
+      } catch (error) {
+        // A leader may be about to be elected. For how long that is waited for, `connect` says.
+        if (error instanceof EtcdError && error.transient && !this.#isClosed) continue
+        const { message, cause } = etcdError(error)
+        throw new ConnectorError(message, { cause })
+      }
     }
   }
 
