@@ -12,7 +12,7 @@ import { conformance } from '../../src/testing/index.js'
 import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
-const TRAITS = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800 } as const
+const TRAITS = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: false } as const
 
 const docs = readFileSync(new URL('../../docs/backends/redis.md', import.meta.url), 'utf8')
 /** What follows `ACL SETUSER name` in the documentation, up to the end of its block. */

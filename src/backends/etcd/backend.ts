@@ -21,7 +21,7 @@ export class EtcdBackend implements Backend {
 
   get traits(): Traits {
     const { minTtlMs } = this.#steps.leases
-    return { fair: true, wakes: 'push', minTtlMs, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity }
+    return { fair: true, wakes: 'push', minTtlMs, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity, transactions: false }
   }
 
   get trouble(): Error | undefined {

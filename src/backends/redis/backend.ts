@@ -12,7 +12,7 @@ const SCAN_PAGE = 200
 
 export class RedisBackend implements Backend {
   readonly name = 'redis'
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800 }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: false }
   /** In a cluster, what cannot share a script anyway. */
   readonly partOf: ((resource: string) => number) | undefined
   readonly #client: RedisClient

@@ -17,7 +17,7 @@ const LEAVE_MS = 1_000
 
 export class SqlServerBackend implements Backend {
   readonly name: string
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS, transactions: false }
   readonly #database: Database
   readonly #claims = new OwnClaims()
   readonly #retries: Retries

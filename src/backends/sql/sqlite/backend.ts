@@ -42,7 +42,7 @@ interface Opened {
 
 export class SqliteBackend implements Backend {
   readonly name = 'sqlite'
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS, transactions: false }
   readonly #file: () => Promise<SqliteFile>
   readonly #scope: Scope
   readonly #machine: Machine
