@@ -267,7 +267,7 @@ class Try implements Transaction {
   }
 
   getBytes(...keys: readonly [string, ...string[]]): Promise<Uint8Array | undefined> {
-    return heard(this.#first(keys).then((value) => value?.slice()))
+    return heard(this.#first(keys).then((value) => value && new Uint8Array(value)))
   }
 
   put(key: string, value: string | Uint8Array): void {

@@ -147,6 +147,14 @@ describe('a transaction', () => {
       return tx.getBytes('k')
     })
     expect([...seen!]).toEqual([1, 2, 3])
+    // Of text, too: what a Buffer calls a slice is none.
+    expect(await locks.stm(async (tx) => {
+      tx.put('t', 'text')
+      ;(await tx.getBytes('t'))![0] = 0
+      return tx.get('t')
+    })).toBe('text')
+    await locks.stm(async (tx) => void ((await tx.getBytes('t'))![0] = 0))
+    expect(await locks.stm((tx) => tx.get('t'))).toBe('text')
     expect([...(await locks.stm((tx) => tx.getBytes('k')))!]).toEqual([1, 2, 3])
   })
 })

@@ -18,7 +18,7 @@ export class MemoryVersionedStore implements VersionedStore {
     if (puts.length + deletes.length > 0) this.#revision++
     const revision = this.#revision
     // A copy, as any other store has: whoever wrote it may go on to use its bytes otherwise.
-    for (const { key, value } of puts) this.#entries.set(key, { value: value.slice(), revision })
+    for (const { key, value } of puts) this.#entries.set(key, { value: new Uint8Array(value), revision })
     for (const key of deletes) {
       if (this.#entries.delete(key)) this.#lastDelete = revision
     }
@@ -33,7 +33,7 @@ export class MemoryVersionedStore implements VersionedStore {
   #now(keys: readonly string[]): Snapshot {
     const values = keys.map((key) => {
       const entry = this.#entries.get(key)
-      return entry && { ...entry, value: entry.value.slice() }
+      return entry && { ...entry, value: new Uint8Array(entry.value) }
     })
     return { revision: this.#revision, values }
   }
