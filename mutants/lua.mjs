@@ -10,7 +10,7 @@ import { run, Stop } from '../scripts/lib/run.mjs'
 
 const LUA = 'src/backends/redis/lua'
 /** The scripts themselves first, since most mutants end there; then the backend that uses them. */
-const TESTS = ['test/contract/redis-lua.test.ts', 'test/contract/redis.test.ts']
+const TESTS = ['test/contract/redis-lua.test.ts', 'test/contract/redis-store.test.ts', 'test/contract/redis.test.ts']
 
 /** Each would be a bug that somebody could have written. */
 const LUA_MUTANTS = [
@@ -63,6 +63,12 @@ const LUA_MUTANTS = [
   ['_store.lua', 'the same epoch again within one microsecond', `  redis.call('INCR', KEYS[1])\n`, ''],
   ['_store.lua', 'sets one epoch aside for many', `micros + (#KEYS - 1) / 4 - 1`, 'micros'],
   ['_store.lua', "tells the last holder's metadata", 'about and id_of(about) == id and', 'about and'],
+  ['commit.lua', 'a commit twice', `if done and done ~= 'refused' then`, 'if false then'],
+  ['commit.lua', 'what was refused is carried out after all', `if ARGV[1] == 'again' then`, 'if false then'],
+  ['commit.lua', 'a revision twice', 'math.max(last + 1, ', 'math.max(0, '],
+  ['commit.lua', 'a deletion is forgotten', `revision .. ' ' .. revision) end`, `revision .. ' ' .. deleted) end`],
+  ['commit.lua', 'overwrites what is newer', `own > revision or (how == '=' and own ~= revision)`, `how == '=' and own ~= revision`],
+  ['see.lua', 'what is newer than it should be', 'if at and tonumber(', 'if false and tonumber('],
 ].map(([file, what, from, to]) => ({ file, what, from, to }))
 
 /** Tries all of them; gives those that no test has noticed. */

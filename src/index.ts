@@ -1,6 +1,7 @@
 export { connect, type ConnectOptions } from './connect.js'
 export { createLocks, type LockManager, type Resource, type ResourceHolder } from './lock-manager.js'
 export type { DistributedLock } from './primitives/lock.js'
+export { jsonKey, type Committed, type Isolation, type JsonKey, type StmOptions, type Transaction } from './primitives/stm.js'
 export type { JsonValue, LockOptions, ManagerOptions } from './core/options.js'
 export type { Logger } from './core/logger.js'
 export { key, type KeyPart } from './core/key.js'
@@ -10,6 +11,9 @@ export type {
   Blocker,
   Claim,
   ClaimState,
+  Commit,
+  CommitState,
+  Comparison,
   Failed,
   Holder,
   ReleaseState,
@@ -18,7 +22,10 @@ export type {
   ResourceState,
   RevokeState,
   Scope,
+  Snapshot,
   Traits,
+  Versioned,
+  VersionedStore,
   WakeUp,
 } from './core/backend.js'
 export type { Clock, Timer } from './core/clock.js'

@@ -8,7 +8,7 @@ import type { BackendFactory } from './core/backend.js'
 import { findInChain, runInChain } from './core/chain.js'
 import { Claims } from './core/claims.js'
 import { systemClock, type Clock } from './core/clock.js'
-import { ConfigurationError, LockAlreadyHeldError, LockNotHeldError } from './core/errors.js'
+import { ConfigurationError, LockAlreadyHeldError, LockNotHeldError, ManagerClosedError } from './core/errors.js'
 import { fenceOf, Hold } from './core/hold.js'
 import { checkKey } from './core/key.js'
 import { logEvents, printWarnings } from './core/logger.js'
@@ -23,6 +23,7 @@ import {
 } from './core/options.js'
 import { notAcquired } from './core/refusal.js'
 import { adoptLock, HeldLock, LockHandle, ONE_OF_ONE, type DistributedLock } from './primitives/lock.js'
+import { stm, type StmOptions, type Transaction } from './primitives/stm.js'
 
 /** Who holds a resource, and who waits for it. */
 export interface Resource {
@@ -61,6 +62,7 @@ export class LockManager implements AsyncDisposable {
   /** Locks that were lost and never released, for `unlock` to tell of: the latest, by key. */
   readonly #lost = new Map<string, HeldLock>()
   readonly #stopLog: () => void
+  readonly #closing = new AbortController()
 
   /** @internal */
   constructor(backend: BackendFactory, options: ManagerOptions, clock: Clock = systemClock()) {
@@ -161,8 +163,18 @@ export class LockManager implements AsyncDisposable {
     return this.#keep(await adoptLock(this.#claims, transfer)).enter()
   }
 
+  /**
+   * Applies a function that reads and writes keys, and commits what it wrote all at once; if others have changed what it read, it
+   * is applied again. So it must do nothing but that. → what it returned
+   */
+  stm<R>(apply: (tx: Transaction) => R, options?: StmOptions): Promise<Awaited<R>> {
+    const { backend, clock, answers } = this.#claims
+    return stm({ backend, clock, answers, closing: this.#closing.signal }, apply, options)
+  }
+
   /** Aborts the signals of all its locks, releases them, and ends every wait with `ManagerClosedError`. */
   async close(): Promise<void> {
+    this.#closing.abort(new ManagerClosedError())
     try {
       await this.#claims.close()
     } finally {

@@ -137,6 +137,57 @@ export interface Traits {
   readonly counted: boolean
   /** A process that waits asks at least this often, or it counts as gone. Infinity: no need. */
   readonly heartbeatMs: number
+  /** Whether it has a `store`. */
+  readonly transactions: boolean
+}
+
+/** What a key had at some revision. */
+export interface Versioned {
+  readonly value: Uint8Array
+  /** Of the commit that wrote it. */
+  readonly revision: bigint
+}
+
+/** What some keys had at one moment; undefined for one that was not there. */
+export interface Snapshot {
+  /** Of the last commit before that moment. */
+  readonly revision: bigint
+  readonly values: readonly (Versioned | undefined)[]
+}
+
+/** Of the revision of a key's value, which is 0 if it is not there. */
+export interface Comparison {
+  readonly key: string
+  readonly is: 'equal' | 'at-most'
+  readonly revision: bigint
+}
+
+/** No key is in both `puts` and `deletes`, or twice in one of them. */
+export interface Commit {
+  /** Everything is written if all of them are true; else nothing. */
+  readonly comparisons: readonly Comparison[]
+  readonly puts: readonly { readonly key: string; readonly value: Uint8Array }[]
+  readonly deletes: readonly string[]
+  /** What to bring along in case of a conflict. */
+  readonly reads: readonly string[]
+}
+
+export type CommitState =
+  | { readonly status: 'committed'; readonly revision: bigint }
+  /** Nothing was written. What was asked for in `reads`, as it is now. */
+  | ({ readonly status: 'conflict' } & Snapshot)
+  /** The answer was lost, and there is no telling: it may have been carried out, or may yet be. */
+  | { readonly status: 'unknown'; readonly error: HoldfastError }
+
+/**
+ * Keys with values, and one count of commits over all of them: each commit has a higher *revision* than all that can be read before
+ * it. These keys have nothing to do with resources.
+ */
+export interface VersionedStore {
+  /** Now; or `at` an earlier revision: then nothing, if the store cannot tell any more what was there. */
+  read(keys: readonly string[], at?: bigint): Promise<Snapshot | undefined>
+  /** Carried out once or not at all, however often it has to be sent. It rejects only if nothing was written, and nothing will be. */
+  commit(commit: Commit): Promise<CommitState>
 }
 
 /** For whom a backend is opened: one manager. */
@@ -178,6 +229,8 @@ export interface Backend {
   /** Takes a resource from whoever holds it: told (by a wake-up if it listens, else by its next renewal), or freed now. */
   revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState>
   inspect(prefix: string): AsyncIterable<ResourceState>
+  /** What transactions need, where it can be had. */
+  readonly store?: VersionedStore | undefined
   /** Stops listening. Closes only what it opened itself. */
   close(): Promise<void>
 }

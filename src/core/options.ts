@@ -82,7 +82,7 @@ const LOCK_OPTIONS: readonly (keyof LockOptions)[] = [
 const MANAGER_OPTIONS: readonly (keyof ManagerOptions)[] = ['prefix', 'ttlMs', 'waitMs', 'retryMs', 'owner', 'logger']
 
 /** A misspelt option would silently be the default. */
-function checkNames(kind: string, options: object, known: readonly string[]): void {
+export function checkNames(kind: string, options: object, known: readonly string[]): void {
   if (typeof options !== 'object' || options === null) throw new ConfigurationError(`${kind} options are an object, not ${String(options)}.`)
   for (const name of Object.keys(options)) {
     if (!known.includes(name)) throw new ConfigurationError(`There is no ${kind} option "${name}". There are: ${known.join(', ')}.`)

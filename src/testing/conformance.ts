@@ -18,6 +18,8 @@ import { releasing } from './cases/releasing.js'
 import { renewing } from './cases/renewing.js'
 import { revoking } from './cases/revoking.js'
 import { sequences } from './cases/sequences.js'
+import { storing } from './cases/storing.js'
+import { transactions } from './cases/transactions.js'
 import { openWorld, type Open, type World } from './harness.js'
 
 /** The part of a test runner that is used: vitest's, node:test's and mocha's `describe` and `it` all fit. */
@@ -54,7 +56,7 @@ export function conformance(open: Open, traits: Traits, { describe, it }: Runner
   describe('the backend contract', () => {
     const themes = [
       claiming, handingOver, releasing, renewing, expiring, closing, lists, epochs, revoking, inspecting, keys, counting,
-      sequences,
+      sequences, storing, transactions,
     ]
     for (const theme of themes) theme(suite)
   })

@@ -12,7 +12,7 @@ import { conformance } from '../../src/testing/index.js'
 import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
-const TRAITS = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800 } as const
+const TRAITS = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true } as const
 
 const docs = readFileSync(new URL('../../docs/backends/redis.md', import.meta.url), 'utf8')
 /** What follows `ACL SETUSER name` in the documentation, up to the end of its block. */
@@ -153,6 +153,9 @@ async function everything(prefix: string, factory: () => ReturnType<typeof redis
     outcome['given'] = state!.status
     const from = tokenOf(given.id, state!.status === 'held' ? state!.epoch : 0n, 'a')
     outcome['taken'] = status(await b.backend.renew([{ claim: taken, ttlMs: 30_000, exact: false, from }]))
+    const write = { comparisons: [], puts: [{ key: 'k', value: Buffer.from('v') }], deletes: [], reads: [] }
+    outcome['written'] = (await a.backend.store!.commit(write)).status
+    outcome['deleted'] = (await a.backend.store!.commit({ ...write, puts: [], deletes: ['k'] })).status
     outcome['returned'] = status(await b.backend.release([taken]))
   } catch (error) {
     outcome.error = (error as Error).message

@@ -120,6 +120,8 @@ describe('tables and procedures', () => {
     await lock.release()
     expect((await waiting).fence).toBeGreaterThan(lock.fence)
     expect(await a.forceRelease('k', { now: true })).toBe(true)
+    await a.stm((tx) => tx.put('k', 'v'))
+    expect(await b.stm((tx) => tx.get('k'))).toBe('v')
     for await (const _ of a.inspect()) void _
     await expect(pool.query('SELECT * FROM locks_of_clerk.l_locks')).rejects.toThrow('denied')
     // It may be in that database, too, and then need not name it.

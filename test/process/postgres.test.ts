@@ -115,6 +115,8 @@ describe('tables and functions', () => {
     await lock.release()
     expect((await waiting).fence).toBeGreaterThan(lock.fence)
     expect(await a.forceRelease('k', { now: true })).toBe(true)
+    await a.stm((tx) => tx.put('k', 'v'))
+    expect(await b.stm((tx) => tx.get('k'))).toBe('v')
     for await (const _ of a.inspect()) void _
   })
 

@@ -6,7 +6,7 @@ import { expectTypeOf } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import { redisBackend, type RedisDriver } from '../../src/backends/redis/index.js'
 import {
-  BackendError, connect, createLocks, HoldfastError, key, LockedError, LockNotAcquiredError, LockNotHeldError, LockReleasedError,
+  BackendError, connect, createLocks, HoldfastError, jsonKey, key, LockedError, LockNotAcquiredError, LockNotHeldError, LockReleasedError,
   OwnershipLostError, type BackendFactory, type Blocker, type DistributedLock, type ErrorCode, type HoldfastEvent,
   type JsonValue, type LockManager, type LockOptions, type Logger, type ManagerOptions, type Resource,
 } from '../../src/index.js'
@@ -192,3 +192,21 @@ expectTypeOf(lost.fence).toEqualTypeOf<bigint>()
 expectTypeOf(lost.owner).toEqualTypeOf<string>()
 // @ts-expect-error no event carries a token
 void lost.token
+
+// Transactions.
+expectTypeOf(locks.stm((tx) => tx.get('k'))).toEqualTypeOf<Promise<string>>()
+expectTypeOf(locks.stm((tx) => tx.getBytes('k', 'l'))).toEqualTypeOf<Promise<Uint8Array | undefined>>()
+expectTypeOf(locks.stm((tx) => tx.rev('k'))).toEqualTypeOf<Promise<bigint>>()
+expectTypeOf(locks.stm((tx) => tx.put('k', Buffer.from('v')))).toEqualTypeOf<Promise<void>>()
+void locks.stm(() => 1, { isolation: 'serializable', prefetch: ['k'], maxTries: 3, signal: AbortSignal.timeout(1), onCommit: ({ revision, tries }) => [revision + 1n, tries + 1] })
+// @ts-expect-error there is no such level
+void locks.stm(() => 1, { isolation: 'serialisable' })
+// @ts-expect-error at least one key
+void locks.stm((tx) => tx.get())
+interface Account {
+  readonly cents: number
+}
+const account = jsonKey<Account>('account')
+expectTypeOf(locks.stm((tx) => account.get(tx))).toEqualTypeOf<Promise<Account | undefined>>()
+// @ts-expect-error that is no account
+void locks.stm((tx) => account.put(tx, { euros: 1 }))

@@ -7,7 +7,7 @@ import * as holdfast from '../../src/index.js'
 import { manualWorld } from '../support/manual-world.js'
 
 describe('holdfast', () => {
-  it('exports connect, createLocks, key and the errors', () => {
+  it('exports connect, createLocks, key, jsonKey and the errors', () => {
     expect(Object.keys(holdfast).sort()).toEqual([
       'BackendError',
       'ConfigurationError',
@@ -28,6 +28,7 @@ describe('holdfast', () => {
       'SessionExpiredError',
       'connect',
       'createLocks',
+      'jsonKey',
       'key',
     ])
   })
@@ -67,6 +68,7 @@ describe('a lock manager', () => {
       'owner',
       // Internal, for connect(); so is `trouble`.
       'ready',
+      'stm',
       'trouble',
       'tryLock',
       'unlock',

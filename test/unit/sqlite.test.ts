@@ -635,3 +635,28 @@ describe('sqliteBackend', () => {
     await expect(createLocks(sqliteBackend(join(world.folder, 'folder'))).ready()).rejects.toThrow('is no file')
   })
 })
+
+describe('what transactions have written', () => {
+  const commit = (member: Member, value: string) =>
+    member.backend.store.commit({ comparisons: [], puts: [{ key: 'k', value: Buffer.from(value) }], deletes: [], reads: [] })
+
+  it('outlasts a boot', async () => {
+    const world = new SqliteWorld()
+    const before = world.open({ boot: 'one' })
+    const state = await commit(before, 'v')
+    await before.backend.close()
+    const after = await world.open({ boot: 'two' }).backend.store.read(['k'])
+    expect(state).toEqual({ status: 'committed', revision: after?.values[0]?.revision })
+    expect(Buffer.from(after!.values[0]!.value).toString()).toBe('v')
+  })
+
+  it('has higher revisions in a file that was made anew', async () => {
+    const world = new SqliteWorld()
+    const first = world.open()
+    const before = (await commit(first, '1')) as { revision: bigint }
+    await first.backend.close()
+    rmSync(world.file)
+    const after = (await commit(world.open(), '2')) as { revision: bigint }
+    expect(after.revision).toBeGreaterThan(before.revision)
+  })
+})

@@ -1,15 +1,17 @@
 /** etcd, as the core sees it: a claim is a key in a directory, and a list is a transaction. */
 import type {
-  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits,
+  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
 } from '../../core/backend.js'
 import { ConnectorError } from '../../core/errors.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
 import { etcdError } from './errors.js'
 import { Steps } from './steps.js'
+import { EtcdVersionedStore } from './versioned-store.js'
 
 export class EtcdBackend implements Backend {
   readonly name = 'etcd'
+  readonly store: VersionedStore
   readonly #client: EtcdClient
   readonly #steps: Steps
   #isClosed = false
@@ -18,11 +20,12 @@ export class EtcdBackend implements Backend {
   constructor(client: EtcdClient, scope: Scope) {
     this.#client = client
     this.#steps = new Steps(client, scope)
+    this.store = new EtcdVersionedStore(client, () => this.#checkOpen())
   }
 
   get traits(): Traits {
     const { minTtlMs } = this.#steps.leases
-    return { fair: true, wakes: 'push', minTtlMs, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity }
+    return { fair: true, wakes: 'push', minTtlMs, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity, transactions: true }
   }
 
   get trouble(): Error | undefined {

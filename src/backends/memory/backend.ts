@@ -1,16 +1,18 @@
 /** What one manager sees of a store in memory. */
 import type {
-  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, WakeUp,
+  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore, WakeUp,
 } from '../../core/backend.js'
 import { ConnectorError } from '../../core/errors.js'
 import type { Member, Waiter } from './resource.js'
 import type { MemoryStore } from './store.js'
+import type { MemoryVersionedStore } from './versioned-store.js'
 
 export class MemoryBackend implements Backend, Member {
   readonly name = 'memory'
   // Nobody can die without the store, so waiters need no heartbeat.
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Number.POSITIVE_INFINITY }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Number.POSITIVE_INFINITY, transactions: true }
   readonly waiting = new Set<Waiter>()
+  readonly store: VersionedStore
   readonly #store: MemoryStore
   readonly #scope: Scope
   #closed = false
@@ -18,6 +20,10 @@ export class MemoryBackend implements Backend, Member {
   constructor(store: MemoryStore, scope: Scope) {
     this.#store = store
     this.#scope = scope
+    this.store = {
+      read: async (keys, at) => this.#entries().read(keys, at),
+      commit: async (commit) => this.#entries().commit(commit),
+    }
   }
 
   get prefix(): string {
@@ -71,6 +77,11 @@ export class MemoryBackend implements Backend, Member {
   async close(): Promise<void> {
     this.#closed = true
     this.#store.leave(this)
+  }
+
+  #entries(): MemoryVersionedStore {
+    this.#checkOpen()
+    return this.#store.entriesOf(this.prefix)
   }
 
   #checkOpen(): void {

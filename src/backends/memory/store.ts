@@ -6,11 +6,13 @@
 import type { Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState } from '../../core/backend.js'
 import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { describe, Resource, type Hold, type Member } from './resource.js'
+import { MemoryVersionedStore } from './versioned-store.js'
 
 export class MemoryStore {
   readonly #now: () => number
   /** By prefix, then by key, so that no two pairs can mean the same. Only what is in use is here. */
   readonly #resources = new Map<string, Map<string, Resource>>()
+  readonly #entries = new Map<string, MemoryVersionedStore>()
   /** Begins with the time of day in microseconds: fences that were kept somewhere are lower, also after a restart. */
   #lastEpoch = BigInt(Date.now()) * 1_000n
   /** One count for all resources: a ticket stays in order even if its resource was idle meanwhile. */
@@ -25,6 +27,13 @@ export class MemoryStore {
     let size = 0
     for (const resources of this.#resources.values()) size += resources.size
     return size
+  }
+
+  /** What transactions work on. */
+  entriesOf(prefix: string): MemoryVersionedStore {
+    let entries = this.#entries.get(prefix)
+    if (!entries) this.#entries.set(prefix, (entries = new MemoryVersionedStore()))
+    return entries
   }
 
   claim(member: Member, claim: Claim, ifBusy: 'queue' | 'leave'): ClaimState {

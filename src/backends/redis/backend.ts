@@ -7,12 +7,13 @@ import type { OwnClient, RedisClient } from './client.js'
 import { redisError } from './errors.js'
 import { Keys } from './keys.js'
 import { asked, failed, isForGood, orApart, Steps, type Named, type RedisOptions } from './steps.js'
+import { RedisVersionedStore } from './versioned-store.js'
 
 const SCAN_PAGE = 200
 
 export class RedisBackend implements Backend {
   readonly name = 'redis'
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800 }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true }
   /** In a cluster, what cannot share a script anyway. */
   readonly partOf: ((resource: string) => number) | undefined
   readonly #client: RedisClient
@@ -20,6 +21,7 @@ export class RedisBackend implements Backend {
   readonly #scope: Scope
   readonly #keys: Keys
   readonly #steps: Steps
+  readonly store: RedisVersionedStore
   #isChecked = false
   #isClosed = false
 
@@ -32,6 +34,7 @@ export class RedisBackend implements Backend {
     }
     this.#keys = new Keys(scope.prefix, client.isCluster)
     this.#steps = new Steps(client, scope, this.#keys, options)
+    this.store = new RedisVersionedStore(client, this.#keys, scope.clock)
     this.partOf = client.isCluster ? (resource) => this.#keys.slotOf(resource) : undefined
   }
 
@@ -107,6 +110,7 @@ export class RedisBackend implements Backend {
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
+    this.store.close()
     await this.#steps.close()
     this.#own?.close()
   }

@@ -23,6 +23,11 @@ export function redisError(error: unknown): HoldfastError {
   return new BackendError(`Redis failed: ${message}`, { cause, transient })
 }
 
+/** Whether the server has said so: what it refuses it has not begun. */
+export function isReply({ message }: BackendError): boolean {
+  return REPLY.test(message.replace(/^Redis failed: /, ''))
+}
+
 /** Whether a script was refused because its slot is on the way to another node: a driver tries that for a while, in vain. */
 export function isMigrating(error: unknown): boolean {
   return error instanceof BackendError && /\bTRYAGAIN\b|Too many Cluster redirections/.test(error.message)

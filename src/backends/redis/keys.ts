@@ -28,6 +28,16 @@ export class Keys {
     return this.#isCluster ? `${this.#prefix}:fence:{${tagOf(slot)}}` : `${this.#prefix}:fence`
   }
 
+  /** What transactions work on. */
+  get entries(): string {
+    return `${this.#prefix}:stm1`
+  }
+
+  /** What came of a commit: in the same slot. */
+  commit(id: string): string {
+    return `${this.entries}:{${tagOf(slotOf(this.entries))}}:${id}`
+  }
+
   lockOf(resource: string): string {
     return this.#lock + resource
   }

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Suite } from '../conformance.js'
 
 /** Each has broken some program that spliced or interpreted keys. All are different, so they must never mix. */
-const ODD_KEYS = [
+export const ODD_KEYS = [
   'a', 'A', 'a ', ' a', 'a/b', 'a/', '/a', 'a:b', 'a:', ':a', 'a%2Fb', 'a%2fb', 'a%',
   'a+b', 'a_b', 'a.b', 'a,b', 'a|b', 'a-1',
   '\r\n', 'line\r\nDEL x', 'a\0b', 'a\0', '\0', '\t', '\x7f', '\x1b[31m',

@@ -13,7 +13,7 @@ import { KeepAlives } from './keep-alive.js'
 import { Lane } from './lane.js'
 import * as messages from './messages.js'
 import type { LeaseResponse, TimeToLive, WatchRequest } from './messages.js'
-import type { RangeRequest, RangeResponse, TxnRequest, TxnResponse } from './messages.js'
+import type { RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse } from './messages.js'
 import { Watches, type Watch, type WatchListener } from './watch.js'
 import { Reader, type Writer } from './wire.js'
 
@@ -30,7 +30,7 @@ export interface EtcdOptions {
 /** All reject with an `EtcdError`. */
 export interface EtcdClient {
   range(request: RangeRequest): Promise<RangeResponse>
-  /** Never carried out twice: after an error with `mayBeDone` it is for the caller to find out. */
+  /** Never carried out twice, if it writes: after an error with `mayBeDone` it is for the caller to find out. */
   txn(request: TxnRequest): Promise<TxnResponse>
   /** Whoever gives no `id` gets a random one. */
   leaseGrant(ttlS: number, id?: bigint): Promise<LeaseResponse>
@@ -51,6 +51,7 @@ const CALL_TIMEOUT_MS = 2_000
 
 const RANGE: CallKind = { path: '/etcdserverpb.KV/Range', repeatable: true }
 const TXN: CallKind = { path: '/etcdserverpb.KV/Txn', repeatable: false }
+const READING_TXN: CallKind = { ...TXN, repeatable: true }
 const LEASE_GRANT: CallKind = { path: '/etcdserverpb.Lease/LeaseGrant', repeatable: true }
 const LEASE_REVOKE: CallKind = { path: '/etcdserverpb.Lease/LeaseRevoke', repeatable: true }
 const LEASE_TIME_TO_LIVE: CallKind = { path: '/etcdserverpb.Lease/LeaseTimeToLive', repeatable: true }
@@ -87,7 +88,7 @@ class Client implements EtcdClient {
   }
 
   txn(request: TxnRequest): Promise<TxnResponse> {
-    return this.#call(TXN, request, messages.writeTxn, messages.readTxn)
+    return this.#call(writes(request) ? TXN : READING_TXN, request, messages.writeTxn, messages.readTxn)
   }
 
   async leaseGrant(ttlS: number, id = randomLeaseId()): Promise<LeaseResponse> {
@@ -161,6 +162,14 @@ function checked(endpoints: readonly string[]): readonly string[] {
     }
     return url.origin
   })
+}
+
+function writes({ success = [], failure = [] }: TxnRequest): boolean {
+  return success.some(isWrite) || failure.some(isWrite)
+}
+
+function isWrite(op: RequestOp): boolean {
+  return op.kind === 'put' || op.kind === 'delete' || (op.kind === 'txn' && writes(op))
 }
 
 function credentialsOf({ username, password = '' }: EtcdOptions): Credentials | undefined {

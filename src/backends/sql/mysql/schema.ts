@@ -13,10 +13,11 @@ export interface MysqlNames {
 
 /** In the names of procedures: processes of an older version go on with theirs. */
 const VERSION = 1
-const TABLES = ['meta', 'locks', 'claims', 'clients', 'news']
+const TABLES = ['meta', 'locks', 'claims', 'clients', 'news', 'stores', 'entries', 'commits']
 /** What whoever takes and releases locks calls. The last one is also the last that is made: if it is there, all are. */
 const STEPS = [
-  'claim', 'claim_lock', 'renew', 'release', 'release_lock', 'revoke', 'inspect', 'read_news', 'leave', 'tidy', 'tidy_page',
+  'claim', 'claim_lock', 'renew', 'release', 'release_lock', 'revoke', 'inspect', 'read_news', 'leave', 'read_keys',
+  'commit_keys', 'tidy', 'tidy_page',
 ]
 /** What stands in several of them, by the names that they use. */
 const PARTS = new Map(Object.entries(sql.parts).map(([name, text]) => [name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), text]))

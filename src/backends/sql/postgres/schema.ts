@@ -13,7 +13,7 @@ export interface PostgresNames {
 
 /** In the names of functions: processes of an older version go on with theirs. */
 const VERSION = 1
-const TABLES = ['meta', 'locks', 'claims', 'clients', 'news']
+const TABLES = ['meta', 'locks', 'claims', 'clients', 'news', 'stores', 'entries', 'commits']
 /** The last one that is made: if it is there, all are. */
 const LAST = 'tidy_page'
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,39}$/

@@ -1,6 +1,6 @@
 /** A database server, as the core sees it: each list is a call of a function there, and each call a transaction. */
 import type {
-  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits,
+  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
 } from '../../../core/backend.js'
 import { ServerClock } from '../../../core/clock.js'
 import { ConnectorError, HoldfastError } from '../../../core/errors.js'
@@ -10,6 +10,7 @@ import type { Database } from './database.js'
 import { OwnClaims } from './own-claims.js'
 import { Retries } from './retries.js'
 import { Steps } from './steps.js'
+import { SqlVersionedStore } from './versioned-store.js'
 import { WakeUps } from './wake-ups.js'
 
 /** Whoever closes waits no longer for the database to know, nor for a connection to end. */
@@ -17,7 +18,8 @@ const LEAVE_MS = 1_000
 
 export class SqlServerBackend implements Backend {
   readonly name: string
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS, transactions: true }
+  readonly store: VersionedStore
   readonly #database: Database
   readonly #claims = new OwnClaims()
   readonly #retries: Retries
@@ -40,6 +42,11 @@ export class SqlServerBackend implements Backend {
     })
     this.#wakeUps = new WakeUps(database, scope, claims, serverClock, () => this.#steps.readNews())
     this.#steps = new Steps({ database, scope, retries: this.#retries, claims, listener: this.#wakeUps, serverClock })
+    const store = new SqlVersionedStore(database, this.#retries, scope.prefix)
+    this.store = {
+      read: (keys, at) => this.#step(() => store.read(keys, at)),
+      commit: (commit) => this.#step(() => store.commit(commit)),
+    }
     this.#tidying = new Tidying(scope.clock, () => this.#steps.tidy(IDLE_MS))
   }
 

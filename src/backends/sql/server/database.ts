@@ -1,7 +1,7 @@
 /** What the steps need of a database server: our functions in it, and perhaps a way for it to tell us something. */
 
 /** A function of ours in the database, or a procedure. */
-export type StepName = 'claim' | 'renew' | 'release' | 'revoke' | 'inspect' | 'readNews' | 'leave' | 'tidy' | 'tidyPage'
+export type StepName = 'claim' | 'renew' | 'release' | 'revoke' | 'inspect' | 'readNews' | 'leave' | 'tidy' | 'tidyPage' | 'readKeys' | 'commitKeys'
 /** For one by itself, where a list costs too much. */
 export type ShortStepName = 'claimLock' | 'releaseLock'
 

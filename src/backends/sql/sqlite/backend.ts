@@ -2,13 +2,14 @@
 import { realpathSync, statSync } from 'node:fs'
 import { setImmediate as breathe, setTimeout as sleep } from 'node:timers/promises'
 import type {
-  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits,
+  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
 } from '../../../core/backend.js'
 import { BackendError, ConfigurationError, ConnectorError, HoldfastError } from '../../../core/errors.js'
 import { HEARTBEAT_MS } from '../liveness.js'
 import { Tidying } from '../tidying.js'
 import type { OpenDatabase } from './client.js'
 import { Connection } from './connection.js'
+import { Entries } from './entries.js'
 import { closedError, isBusy, sqliteError } from './errors.js'
 import { networkOf } from './file.js'
 import type { Machine } from './machine.js'
@@ -36,13 +37,18 @@ interface Opened {
   readonly connection: Connection
   readonly turns: Turns
   readonly steps: Steps
+  readonly entries: Entries
   readonly wakeUps: WakeUps
   readonly tidying: Tidying
 }
 
 export class SqliteBackend implements Backend {
   readonly name = 'sqlite'
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS, transactions: true }
+  readonly store: VersionedStore = {
+    read: (keys, at) => this.#step((_, entries) => entries.read(keys, at)),
+    commit: (commit) => this.#step((_, entries) => entries.commit(commit)),
+  }
   readonly #file: () => Promise<SqliteFile>
   readonly #scope: Scope
   readonly #machine: Machine
@@ -138,13 +144,13 @@ export class SqliteBackend implements Backend {
     return states
   }
 
-  #step<T>(step: (steps: Steps) => T): Promise<T> {
+  #step<T>(step: (steps: Steps, entries: Entries) => T): Promise<T> {
     if (this.#isClosed) return Promise.reject(closedError())
     if (this.#opened) this.#look(this.#opened)
     if (!this.#opened) return this.#open().then(() => this.#step(step))
-    const { connection, turns, steps } = this.#opened
+    const { connection, turns, steps, entries } = this.#opened
     return turns.run(() => {
-      const result = step(steps)
+      const result = step(steps, entries)
       connection.keepLogShort()
       return result
     })
@@ -174,6 +180,7 @@ export class SqliteBackend implements Backend {
     // Whichever way it is reached, its bells are in one place.
     const wakeUps = new WakeUps(realpathSync(file.path), this.#scope, this.#machine)
     const steps = new Steps(connection, this.#machine, this.#scope, wakeUps)
+    const entries = new Entries(connection, this.#scope.prefix)
     const turns = new Turns(file.path)
     const tidy = new Tidy(connection, turns, steps, () => this.#machine.now())
     const tidying = new Tidying(this.#scope.clock, async () => {
@@ -184,7 +191,7 @@ export class SqliteBackend implements Backend {
     wakeUps.open()
     tidying.start()
     this.#warn(file.path)
-    return (this.#opened = { path: file.path, inode: inode ?? inodeOf(file.path), connection, turns, steps, wakeUps, tidying })
+    return (this.#opened = { path: file.path, inode: inode ?? inodeOf(file.path), connection, turns, steps, entries, wakeUps, tidying })
   }
 
   #look(opened: Opened): void {

@@ -24,6 +24,7 @@ export class Connection {
   readonly claims: Prepared<typeof sql.claims>
   readonly clients: Prepared<typeof sql.clients>
   readonly meta: Prepared<typeof sql.meta>
+  readonly entries: Prepared<typeof sql.entries>
   readonly #database: SqliteDatabase
   readonly #log: string
   #transactions = 0
@@ -35,6 +36,7 @@ export class Connection {
     this.claims = prepare(database, sql.claims)
     this.clients = prepare(database, sql.clients)
     this.meta = prepare(database, sql.meta)
+    this.entries = prepare(database, sql.entries)
   }
 
   /** One try: throws if another process is at the file, and can then be tried again. */

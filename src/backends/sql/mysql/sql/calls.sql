@@ -32,6 +32,15 @@ CALL {read_news}(UNHEX(?))
 -- @statement leave
 CALL {leave}(UNHEX(?))
 
+-- @statement readKeys
+CALL {read_keys}(UNHEX(UNHEX(?)), CONVERT(UNHEX(?) USING utf8mb4), NULLIF(UNHEX(?), ''))
+
+-- @statement commitKeys
+CALL {commit_keys}(
+  UNHEX(UNHEX(?)), UNHEX(?), UNHEX(?) = 'true', CONVERT(UNHEX(?) USING utf8mb4), CONVERT(UNHEX(?) USING utf8mb4),
+  CONVERT(UNHEX(?) USING utf8mb4), CONVERT(UNHEX(?) USING utf8mb4)
+)
+
 -- @statement tidy
 CALL {tidy}(UNHEX(?))
 

@@ -73,6 +73,19 @@ JSON_TABLE(list, '$[*]' COLUMNS (
       asked_id VARCHAR(66) CHARACTER SET latin1 PATH '$.id'
     ))
 
+-- @statement comparisonList
+JSON_TABLE(comparisons, '$[*]' COLUMNS (
+      key_digits VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
+      asked_equal INT PATH '$.equal',
+      asked_revision BIGINT PATH '$.revision'
+    ))
+
+-- @statement putList
+JSON_TABLE(puts, '$[*]' COLUMNS (
+      key_digits VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
+      value_digits LONGTEXT CHARACTER SET latin1 PATH '$.value'
+    ))
+
 -- A row of `locks` that a lock can have at once: it is free or has expired, and nobody waits.
 -- @statement isFree
 (waiting = 0 AND (used = 0 OR (slots = 1 AND expires_at <= moment)))

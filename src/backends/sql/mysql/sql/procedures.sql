@@ -738,6 +738,84 @@ BEGIN
   SELECT CONCAT('[', {now}, ',null]') AS result;
 END
 
+-- What is there of some keys, in one statement and so at one moment: the revision, and value and revision of each. If it is to be as of an
+-- earlier revision: null, if one of them has changed since, or may have been deleted.
+-- @statement seeKeys
+CREATE PROCEDURE IF NOT EXISTS {see_keys}(
+  the_prefix VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, at_revision BIGINT, OUT seen LONGBLOB
+)
+BEGIN
+  SELECT IF(
+    MAX(COALESCE(f.revision, f.deleted) > at_revision), 'null',
+    CONCAT('["', COALESCE(MAX(f.last), 0), '",[', COALESCE(GROUP_CONCAT(
+      COALESCE(CONCAT('["', HEX(f.value), '","', f.revision, '"]'), 'null') ORDER BY f.place_in_list
+    ), ''), ']]')
+  ) INTO seen
+  FROM (
+    SELECT t.place_in_list, e.value, e.revision, COALESCE(s.revision, 0) AS last, COALESCE(s.deleted, 0) AS deleted
+    FROM {key_list} t
+    LEFT JOIN {entries} e ON e.prefix = the_prefix AND e.`key` = UNHEX(t.key_digits)
+    LEFT JOIN {stores} s ON s.prefix = the_prefix
+  ) f;
+END
+
+-- @statement readKeys
+CREATE PROCEDURE IF NOT EXISTS {read_keys}(the_prefix VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, at_revision BIGINT)
+BEGIN
+  {variables};
+  DECLARE seen LONGBLOB;
+  {undo};
+  {begin};
+  CALL {see_keys}(the_prefix, list, at_revision, seen);
+  {commit};
+  SELECT CONCAT('[null,', seen, ']') AS result;
+END
+
+-- → committed, revision | conflict, what is there now. `again`: it may have been carried out already, or may yet be by its first sending.
+-- @statement commitKeys
+CREATE PROCEDURE IF NOT EXISTS {commit_keys}(
+  the_prefix VARBINARY(255), the_id VARBINARY(64), again BOOLEAN, comparisons LONGTEXT CHARACTER SET utf8mb4,
+  puts LONGTEXT CHARACTER SET utf8mb4, list LONGTEXT CHARACTER SET utf8mb4, wanted LONGTEXT CHARACTER SET utf8mb4
+)
+BEGIN
+  {variables};
+  DECLARE start BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+  DECLARE it_revision, it_deleted, before_revision BIGINT;
+  DECLARE known, wrong INT;
+  DECLARE seen LONGBLOB;
+  {undo};
+  {begin};
+  INSERT INTO {stores} (prefix, revision, deleted) VALUES (the_prefix, start, start) ON DUPLICATE KEY UPDATE revision = {stores}.revision;
+  SELECT s.revision, s.deleted INTO it_revision, it_deleted FROM {stores} s WHERE s.prefix = the_prefix;
+  SELECT COUNT(*), MAX(c.revision) INTO known, before_revision FROM {commits} c WHERE c.id = the_id;
+  IF before_revision IS NOT NULL THEN
+    SET seen = CONCAT('["committed","', before_revision, '"]');
+  ELSE
+    SELECT COUNT(*) INTO wrong
+    FROM {comparison_list} t LEFT JOIN {entries} e ON e.prefix = the_prefix AND e.`key` = UNHEX(t.key_digits)
+    WHERE COALESCE(e.revision, 0) > t.asked_revision OR (t.asked_equal = 1 AND COALESCE(e.revision, 0) <> t.asked_revision);
+    IF known > 0 OR wrong > 0 THEN
+      IF again AND known = 0 THEN INSERT INTO {commits} (id, revision, written_at) VALUES (the_id, NULL, {now}); END IF;
+      CALL {see_keys}(the_prefix, wanted, NULL, seen);
+      SET seen = CONCAT('["conflict",', seen, ']');
+    ELSE
+      IF JSON_LENGTH(puts) + JSON_LENGTH(list) > 0 THEN
+        SET it_revision = it_revision + 1;
+        INSERT INTO {entries} (prefix, `key`, value, revision)
+        SELECT the_prefix, UNHEX(t.key_digits), UNHEX(t.value_digits), it_revision FROM {put_list} t
+        ON DUPLICATE KEY UPDATE value = UNHEX(t.value_digits), revision = it_revision;
+        DELETE e FROM {entries} e JOIN {key_list} t ON e.prefix = the_prefix AND e.`key` = UNHEX(t.key_digits);
+        IF ROW_COUNT() > 0 THEN SET it_deleted = it_revision; END IF;
+        UPDATE {stores} s SET s.revision = it_revision, s.deleted = it_deleted WHERE s.prefix = the_prefix;
+        INSERT INTO {commits} (id, revision, written_at) VALUES (the_id, it_revision, {now});
+      END IF;
+      SET seen = CONCAT('["committed","', it_revision, '"]');
+    END IF;
+  END IF;
+  {commit};
+  SELECT CONCAT('[null,', seen, ']') AS result;
+END
+
 -- Whose turn it is to tidy: one process does it for all. → whether it is ours
 -- @statement tidy
 CREATE PROCEDURE IF NOT EXISTS {tidy}(idle_ms DOUBLE)
@@ -754,6 +832,7 @@ BEGIN
   IF is_our_turn THEN
     DELETE FROM {clients} WHERE alive_until <= moment - idle_ms;
     DELETE FROM {news} WHERE written_at <= moment - idle_ms;
+    DELETE FROM {commits} WHERE written_at <= moment - idle_ms;
   END IF;
   {commit};
   SELECT CONCAT('[', moment, ',', IF(is_our_turn, 'true', 'false'), ']') AS result;

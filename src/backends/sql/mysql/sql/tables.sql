@@ -86,3 +86,33 @@ CREATE TABLE IF NOT EXISTS {news} (
   written_at DOUBLE NOT NULL,
   KEY by_owner (owner)
 ) ENGINE = InnoDB
+
+-- What transactions work on has nothing to do with claims. One row per prefix, which every commit locks first: so commits come one
+-- after the other, and their numbers in the order in which they can be seen.
+--   revision  of the last commit. It begins with the time of day in microseconds, so that no number comes twice if tables are gone
+--   deleted   of the last commit that deleted something: what is not there now may have been there before it
+-- @statement stores
+CREATE TABLE IF NOT EXISTS {stores} (
+  prefix VARBINARY(255) NOT NULL PRIMARY KEY,
+  revision BIGINT NOT NULL,
+  deleted BIGINT NOT NULL
+) ENGINE = InnoDB
+
+--   revision  of the commit that wrote it
+-- @statement entries
+CREATE TABLE IF NOT EXISTS {entries} (
+  prefix VARBINARY(255) NOT NULL,
+  `key` VARBINARY(512) NOT NULL,
+  value LONGBLOB NOT NULL,
+  revision BIGINT NOT NULL,
+  PRIMARY KEY (prefix, `key`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+
+-- Commits of the last minute, for those whose answer was lost.
+--   revision  null if it was refused when it was sent again: then it must not be carried out if its first sending comes after all
+-- @statement commits
+CREATE TABLE IF NOT EXISTS {commits} (
+  id VARBINARY(64) NOT NULL PRIMARY KEY,
+  revision BIGINT,
+  written_at DOUBLE NOT NULL
+) ENGINE = InnoDB

@@ -529,6 +529,68 @@ BEGIN
   RETURN json_build_array({now}(), NULL);
 END $$;
 
+-- What is there of some keys, in one statement and so at one moment: the revision, and value and revision of each. If it is to be as of an
+-- earlier revision: null, if one of them has changed since, or may have been deleted.
+CREATE OR REPLACE FUNCTION {read_keys}(the_prefix bytea, list json, at_revision bigint) RETURNS json LANGUAGE sql STABLE AS $$
+  WITH found AS (
+    SELECT t.place, e.value, e.revision
+    FROM (
+      SELECT decode(i.item ->> 'key', 'hex') AS key, i.place FROM json_array_elements(list) WITH ORDINALITY AS i (item, place)
+    ) t LEFT JOIN {entries} e ON e.prefix = the_prefix AND e.key = t.key
+  ), it AS (
+    SELECT coalesce(max(s.revision), 0) AS revision, coalesce(max(s.deleted), 0) AS deleted FROM {stores} s WHERE s.prefix = the_prefix
+  )
+  SELECT json_build_array(NULL, CASE
+    WHEN EXISTS (SELECT FROM found f WHERE coalesce(f.revision, it.deleted) > at_revision) THEN NULL
+    ELSE json_build_array(it.revision::text, (
+      SELECT coalesce(json_agg(
+        CASE WHEN f.revision IS NOT NULL THEN json_build_array(encode(f.value, 'hex'), f.revision::text) END ORDER BY f.place
+      ), '[]') FROM found f
+    ))
+  END) FROM it
+$$;
+
+-- → committed, revision | conflict, what is there now. `again`: it may have been carried out already, or may yet be by its first sending.
+CREATE OR REPLACE FUNCTION {commit_keys}(
+  the_prefix bytea, the_id text, again boolean, comparisons json, puts json, deletes json, reads json
+) RETURNS json LANGUAGE plpgsql VOLATILE SET lock_timeout = '2s' AS $$
+DECLARE
+  it {stores};
+  before {commits};
+  start bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+BEGIN
+  LOOP
+    SELECT * INTO it FROM {stores} s WHERE s.prefix = the_prefix FOR NO KEY UPDATE;
+    EXIT WHEN FOUND;
+    INSERT INTO {stores} (prefix, revision, deleted) VALUES (the_prefix, start, start) ON CONFLICT (prefix) DO NOTHING;
+  END LOOP;
+  SELECT * INTO before FROM {commits} c WHERE c.id = the_id;
+  IF before.revision IS NOT NULL THEN
+    RETURN json_build_array(NULL, json_build_array('committed', before.revision::text));
+  END IF;
+  IF before.id IS NOT NULL OR EXISTS (
+    SELECT FROM json_to_recordset(comparisons) AS c (key text, equal integer, revision bigint)
+    LEFT JOIN {entries} e ON e.prefix = the_prefix AND e.key = decode(c.key, 'hex')
+    WHERE coalesce(e.revision, 0) > c.revision OR (c.equal = 1 AND coalesce(e.revision, 0) <> c.revision)
+  ) THEN
+    IF again AND before.id IS NULL THEN INSERT INTO {commits} (id, revision, written_at) VALUES (the_id, NULL, {now}()); END IF;
+    PERFORM {commit}(again);
+    RETURN json_build_array(NULL, json_build_array('conflict', {read_keys}(the_prefix, reads, NULL) -> 1));
+  END IF;
+  IF json_array_length(puts) + json_array_length(deletes) > 0 THEN
+    it.revision := it.revision + 1;
+    INSERT INTO {entries} (prefix, key, value, revision)
+    SELECT the_prefix, decode(p.key, 'hex'), decode(p.value, 'hex'), it.revision FROM json_to_recordset(puts) AS p (key text, value text)
+    ON CONFLICT (prefix, key) DO UPDATE SET value = excluded.value, revision = excluded.revision;
+    DELETE FROM {entries} e USING json_to_recordset(deletes) AS d (key text) WHERE e.prefix = the_prefix AND e.key = decode(d.key, 'hex');
+    IF FOUND THEN it.deleted := it.revision; END IF;
+    UPDATE {stores} s SET revision = it.revision, deleted = it.deleted WHERE s.prefix = the_prefix;
+    INSERT INTO {commits} (id, revision, written_at) VALUES (the_id, it.revision, {now}());
+  END IF;
+  PERFORM {commit}(true);
+  RETURN json_build_array(NULL, json_build_array('committed', it.revision::text));
+END $$;
+
 -- Whose turn it is to tidy: one process does it for all. → whether it is ours
 CREATE OR REPLACE FUNCTION {tidy}(idle_ms float8) RETURNS json LANGUAGE plpgsql VOLATILE SET lock_timeout = '2s' AS $$
 DECLARE
@@ -540,6 +602,7 @@ BEGIN
   IF NOT FOUND THEN RETURN json_build_array(moment, false); END IF;
   DELETE FROM {clients} WHERE alive_until <= moment - idle_ms;
   DELETE FROM {news} WHERE written_at <= moment - idle_ms;
+  DELETE FROM {commits} WHERE written_at <= moment - idle_ms;
   RETURN json_build_array(moment, true);
 END $$;
 

@@ -88,3 +88,30 @@ CREATE TABLE IF NOT EXISTS {news} (
   written_at float8 NOT NULL,
   PRIMARY KEY (owner, number)
 );
+
+-- What transactions work on has nothing to do with claims. One row per prefix, which every commit locks first: so commits come one
+-- after the other, and their numbers in the order in which they can be seen (as those of a sequence would not).
+--   revision  of the last commit. It begins with the time of day in microseconds, so that no number comes twice if tables are gone
+--   deleted   of the last commit that deleted something: what is not there now may have been there before it
+CREATE TABLE IF NOT EXISTS {stores} (
+  prefix bytea PRIMARY KEY,
+  revision bigint NOT NULL,
+  deleted bigint NOT NULL
+) WITH (fillfactor = 40);
+
+-- revision  of the commit that wrote it
+CREATE TABLE IF NOT EXISTS {entries} (
+  prefix bytea NOT NULL,
+  key bytea NOT NULL,
+  value bytea NOT NULL,
+  revision bigint NOT NULL,
+  PRIMARY KEY (prefix, key)
+);
+
+-- Commits of the last minute, for those whose answer was lost.
+--   revision  null if it was refused when it was sent again: then it must not be carried out if its first sending comes after all
+CREATE TABLE IF NOT EXISTS {commits} (
+  id text PRIMARY KEY,
+  revision bigint,
+  written_at float8 NOT NULL
+);

@@ -72,3 +72,21 @@ CREATE TABLE IF NOT EXISTS holdfast_clients (
   pid_space TEXT NOT NULL,
   alive_until REAL NOT NULL
 ) WITHOUT ROWID;
+
+-- What transactions work on has nothing to do with claims, and outlasts a boot. One row per prefix.
+--   revision  of the last commit
+--   deleted   of the last commit that deleted something: what is not there now may have been there before it
+CREATE TABLE IF NOT EXISTS holdfast_stores (
+  prefix BLOB PRIMARY KEY,
+  revision INTEGER NOT NULL,
+  deleted INTEGER NOT NULL
+) WITHOUT ROWID;
+
+--   revision  of the commit that wrote it
+CREATE TABLE IF NOT EXISTS holdfast_entries (
+  prefix BLOB NOT NULL,
+  key BLOB NOT NULL,
+  value BLOB NOT NULL,
+  revision INTEGER NOT NULL,
+  PRIMARY KEY (prefix, key)
+);

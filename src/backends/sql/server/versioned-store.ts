@@ -1,0 +1,77 @@
+/**
+ * Keys with values and versions in the database: two functions, each one call and one transaction. A commit is known there by an id
+ * for a while: if its answer was lost it is sent again under the same, and carried out once.
+ */
+import { randomBytes } from 'node:crypto'
+import type { Commit, CommitState, Snapshot, VersionedStore } from '../../../core/backend.js'
+import { BackendError, HoldfastError } from '../../../core/errors.js'
+import type { Database } from './database.js'
+import type { Retries } from './retries.js'
+
+type SnapshotAnswer = [revision: string, values: ([value: string, revision: string] | null)[]]
+type CommitAnswer = ['committed', revision: string] | ['conflict', SnapshotAnswer]
+
+export class SqlVersionedStore implements VersionedStore {
+  readonly #database: Database
+  readonly #retries: Retries
+  readonly #prefix: string
+
+  constructor(database: Database, retries: Retries, prefix: string) {
+    this.#database = database
+    this.#retries = retries
+    this.#prefix = hex(prefix)
+  }
+
+  async read(keys: readonly string[], at?: bigint): Promise<Snapshot | undefined> {
+    const words = [this.#prefix, listOf(keys), at === undefined ? '' : String(at)]
+    const answer = await this.#retries.run(async () => parse<SnapshotAnswer | null>(await this.#database.call('readKeys', words)))
+    return answer ? snapshotOf(answer, at) : undefined
+  }
+
+  async commit({ comparisons, puts, deletes, reads }: Commit): Promise<CommitState> {
+    const id = randomBytes(16).toString('hex')
+    const asked = [
+      JSON.stringify(comparisons.map(({ key, is, revision }) => ({ key: hex(key), equal: Number(is === 'equal'), revision: String(revision) }))),
+      JSON.stringify(puts.map(({ key, value }) => ({ key: hex(key), value: hex(value) }))),
+      listOf(deletes),
+      listOf(reads),
+    ]
+    let isUnsure = false
+    try {
+      const answer = await this.#retries.run(async (mayBeDone) => {
+        try {
+          return parse<CommitAnswer>(await this.#database.call('commitKeys', [this.#prefix, id, String(mayBeDone), ...asked]))
+        } catch (error) {
+          isUnsure ||= !(error instanceof HoldfastError) && this.#database.failureOf(error).kind === 'unknown'
+          throw error
+        }
+      })
+      return answer[0] === 'committed'
+        ? { status: 'committed', revision: BigInt(answer[1]) }
+        : { status: 'conflict', ...snapshotOf(answer[1]) }
+    } catch (error) {
+      if (isUnsure && error instanceof BackendError) return { status: 'unknown', error }
+      throw error
+    }
+  }
+}
+
+function snapshotOf([revision, values]: SnapshotAnswer, at?: bigint): Snapshot {
+  return {
+    revision: at ?? BigInt(revision),
+    values: values.map((entry) => (entry ? { value: Buffer.from(entry[0], 'hex'), revision: BigInt(entry[1]) } : undefined)),
+  }
+}
+
+/** The server's time comes first, where others have to know it. */
+function parse<T>(answer: string): T {
+  return (JSON.parse(answer) as [unknown, T])[1]
+}
+
+function listOf(keys: readonly string[]): string {
+  return JSON.stringify(keys.map((key) => ({ key: hex(key) })))
+}
+
+function hex(value: string | Uint8Array): string {
+  return (typeof value === 'string' ? Buffer.from(value) : Buffer.from(value.buffer, value.byteOffset, value.byteLength)).toString('hex')
+}
