@@ -1,8 +1,11 @@
 /**
- * The least that a lock on etcd costs a client in Node: two requests of node:http2, each by itself. One transaction puts a key and reads
- * who else is there, and one delete lets go. No time limits, no other endpoints, no renewals, and nobody can wait.
+ * The least that a lock on etcd costs a client in Node: the two requests that holdfast makes, by node:http2, each by itself. One
+ * transaction puts a key that says whose it is and reads who else is there, and one deletes it if it is still ours. No time limits, no
+ * other endpoints, no renewals, and nobody can wait.
  */
+import { randomBytes } from 'node:crypto'
 import { connect } from 'node:http2'
+import { writeValue } from '../../dist/backends/etcd/claim-value.js'
 import { frame } from '../../dist/backends/etcd/client/frames.js'
 import { readLease, readTxn, writeLeaseGrant, writeTxn } from '../../dist/backends/etcd/client/messages.js'
 import { Reader } from '../../dist/backends/etcd/client/wire.js'
@@ -11,25 +14,26 @@ import { Reader } from '../../dist/backends/etcd/client/wire.js'
 const LEASE_S = 600
 const PREFIX = 5
 
-export async function open(url, { prefix }) {
+export async function open(url, { ttlMs, prefix }) {
   const session = connect(url.replace('etcd:', 'http:'))
   const grant = caller(session, '/etcdserverpb.Lease/LeaseGrant')
   const txn = caller(session, '/etcdserverpb.KV/Txn')
-  const deleteRange = caller(session, '/etcdserverpb.KV/DeleteRange')
   const { id: lease } = readLease(new Reader(await grant(frame({ ttlS: LEASE_S, id: 0n }, writeLeaseGrant))))
-  const writeKey = (writer, key) => writer.bytes(1, key)
-  const name = lease.toString(16)
+  const name = `${lease.toString(16)}-1`
+  const owner = `bench:${process.pid}#00000000`
   return {
     acquire: async (of) => {
       const directory = `${prefix}/${of}`
       const key = Buffer.from(`${directory}/${name}`)
       const range = { kind: 'range', key: Buffer.from(`${directory}/`), rangeEnd: Buffer.from(`${directory}0`) }
-      const answer = await txn(frame({ success: [{ kind: 'put', key, lease }, range] }, writeTxn))
+      const id = randomBytes(16).toString('hex')
+      const value = writeValue({ v: 1, id, owner, ttl: ttlMs, at: Date.now(), take: 1, limit: 1 })
+      const answer = await txn(frame({ success: [{ kind: 'put', key, value, lease }, range] }, writeTxn))
       const { responses: [, { kvs }] } = readTxn(new Reader(answer))
       if (kvs.length !== 1) throw new Error(`${of} is taken`)
       return key
     },
-    release: (key) => deleteRange(frame(key, writeKey))
+    release: (key) => txn(frame({ compare: [{ key, target: 'lease', value: lease }], success: [{ kind: 'delete', key }] }, writeTxn))
   }
 }
 

@@ -6,6 +6,7 @@ import type { TxnRequest, TxnResponse } from '../../src/backends/etcd/client/mes
 import { EtcdVersionedStore } from '../../src/backends/etcd/versioned-store.js'
 import type { Commit } from '../../src/core/backend.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
+import { commitOf, put } from '../support/lost-commits.js'
 
 let server: EtcdServer
 let client: EtcdClient
@@ -33,8 +34,6 @@ function losing(what: 'request' | 'answer', meanwhile: () => Promise<unknown> = 
 }
 
 const plain = () => new EtcdVersionedStore(client, () => {})
-const put = (key: string, value: string) => ({ key, value: Buffer.from(value) })
-const commitOf = (commit: Partial<Commit>): Commit => ({ comparisons: [], puts: [], deletes: [], reads: [], ...commit })
 
 async function write(...entries: [string, string][]): Promise<bigint> {
   const state = await plain().commit(commitOf({ puts: entries.map(([key, value]) => put(key, value)) }))

@@ -5,8 +5,8 @@ import type { RedisClient } from '../../src/backends/redis/client.js'
 import { fromIoredis } from '../../src/backends/redis/clients/ioredis.js'
 import { Keys } from '../../src/backends/redis/keys.js'
 import { RedisVersionedStore } from '../../src/backends/redis/versioned-store.js'
-import type { Commit } from '../../src/core/backend.js'
 import { systemClock } from '../../src/core/clock.js'
+import { commitOf, lostCommits, put, see, type Send } from '../support/lost-commits.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
 let server: RedisServer
@@ -20,11 +20,7 @@ afterAll(async () => {
   await server.stop()
 })
 
-const commitOf = (commit: Partial<Commit>): Commit => ({ comparisons: [], puts: [], deletes: [], reads: [], ...commit })
-const put = (key: string, value: string) => ({ key, value: Buffer.from(value) })
 const cut = () => new Error('Connection is closed.')
-
-type Send = () => Promise<unknown>
 
 /** `first`: what becomes of the first request that the server knows the script of. */
 function storeOn(prefix: string, first?: (send: Send) => Promise<unknown>): RedisVersionedStore {
@@ -37,56 +33,7 @@ function storeOn(prefix: string, first?: (send: Send) => Promise<unknown>): Redi
   return new RedisVersionedStore({ ...client, isCluster: false, run } as RedisClient, new Keys(prefix, false), systemClock())
 }
 
-async function see(prefix: string, key: string) {
-  const { revision, values: [entry] } = (await storeOn(prefix).read([key]))!
-  return { revision, value: entry && Buffer.from(entry.value).toString(), wroteAt: entry?.revision }
-}
-
-it('counts once if its answer is lost', async () => {
-  let answered: unknown
-  await storeOn('answer').commit(commitOf({ puts: [put('k', '0')] }))
-  const store = storeOn('answer', async (send) => {
-    answered = await send()
-    throw cut()
-  })
-  const state = await store.commit(commitOf({ puts: [put('k', '1')] }))
-  const revision = BigInt((answered as [number, string, string[]])[2][1]!)
-  expect(state).toEqual({ status: 'committed', revision })
-  expect(await see('answer', 'k')).toEqual({ revision, value: '1', wroteAt: revision })
-})
-
-it('is sent again if it was lost itself', async () => {
-  const store = storeOn('request', () => Promise.reject(cut()))
-  expect((await store.commit(commitOf({ puts: [put('k', '1')] }))).status).toBe('committed')
-  expect((await see('request', 'k')).value).toBe('1')
-})
-
-it('does nothing if it comes after its own repetition', async () => {
-  let late!: Send
-  const store = storeOn('late', (send) => {
-    late = send
-    return Promise.reject(cut())
-  })
-  await store.commit(commitOf({ puts: [put('k', 'ours')] }))
-  await storeOn('late').commit(commitOf({ puts: [put('k', 'theirs')] }))
-  const before = await see('late', 'k')
-  expect(await late()).toMatchObject([0, '', ['committed', expect.any(String)]])
-  expect(await see('late', 'k')).toEqual(before)
-})
-
-it('does nothing if it comes after its repetition was refused, even if it could be carried out by then', async () => {
-  let late!: Send
-  const store = storeOn('refused', async (send) => {
-    late = send
-    await storeOn('refused').commit(commitOf({ puts: [put('k', 'theirs')] }))
-    throw cut()
-  })
-  const state = await store.commit(commitOf({ comparisons: [{ key: 'k', is: 'equal', revision: 0n }], puts: [put('k', 'ours')] }))
-  expect(state.status).toBe('conflict')
-  await storeOn('refused').commit(commitOf({ deletes: ['k'] }))
-  expect(await late()).toMatchObject([0, '', ['conflict', expect.any(String)]])
-  expect((await see('refused', 'k')).value).toBeUndefined()
-})
+lostCommits({ storeOn, cut })
 
 it('is unknown if no answer comes at all, and fails if it was refused', async () => {
   const answering = (error: () => Error) => {
@@ -111,7 +58,7 @@ it('has a revision that is higher than all before, though the server has forgott
 
 it('leaves one key for all, in which text can be read, and for a minute what came of it', async () => {
   await storeOn('left').commit(commitOf({ puts: [put('text', 'é'), { key: 'bytes', value: Uint8Array.of(0xff) }] }))
-  const { revision } = await see('left', 'text')
+  const { revision } = await see(storeOn('left'), 'text')
   const keys = await redis.keys('left:*')
   expect(keys).toHaveLength(2)
   for (const key of keys.filter((name) => name !== 'left:stm1')) expect(await redis.pttl(key)).toBeGreaterThan(50_000)

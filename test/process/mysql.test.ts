@@ -178,6 +178,27 @@ describe('tables and procedures', () => {
     expect(await held.release()).toBe(true)
   })
 
+  it('whose numbers are ahead of the clock go on from there, in a list with others as well', async () => {
+    const locks = on(poolFor(), { database: 'ahead' })
+    const keys = ['a', 'b', 'c']
+    const round = async () => {
+      const held = await Promise.all(keys.map((key) => locks.lock(key)))
+      for (const { fence, key } of held) expect(fence).toBeGreaterThan(fences.get(key) ?? 0n)
+      for (const { fence, key } of held) fences.set(key, fence)
+      await Promise.all(held.map((lock) => lock.release()))
+    }
+    const fences = new Map<string, bigint>()
+    await round()
+    await round()
+    const hour = 3_600_000_000n
+    await server.query(`UPDATE ahead.holdfast_locks SET last = last + ${hour} WHERE \`key\` = 'b'`)
+    const before = fences.get('b')!
+    await round()
+    await round()
+    expect(fences.get('b')).toBeGreaterThan(before + hour * 1024n)
+    expect(fences.get('a')).toBeLessThan(before + hour * 1024n)
+  })
+
   /** By the client of MariaDB, as somebody would who has it in a file. */
   async function runScript(text: string): Promise<void> {
     const how = ['--no-defaults', '-h127.0.0.1', `-P${server.port}`, '-uroot', 'holdfast']
@@ -230,11 +251,17 @@ describe('a connection', () => {
     await server.query(`DROP DATABASE ${name}`)
   })
 
+  /** In hexadecimal digits: of one who has locked it. */
+  async function prefixOf(key: string): Promise<string> {
+    const [row] = await server.query(`SELECT HEX(prefix) AS prefix FROM holdfast_locks WHERE \`key\` = '${key}' LIMIT 1`)
+    return row!['prefix'] as string
+  }
+
   it('in the middle of a transaction is not touched', async () => {
     const locks = await manager()
     await (await locks.lock('free')).release()
     const before = await server.query('SELECT * FROM holdfast_locks')
-    const { prefix } = (await server.query('SELECT HEX(prefix) AS prefix FROM holdfast_locks WHERE `key` = \'free\' LIMIT 1'))[0] as { prefix: string }
+    const prefix = await prefixOf('free')
     const connection = await createConnection(server.url)
     onTestFinished(() => connection.end())
     await connection.query('CREATE TABLE IF NOT EXISTS theirs (id INT PRIMARY KEY)')
@@ -253,7 +280,7 @@ describe('a connection', () => {
   it('that does not commit by itself is answered when it has been committed, and what it counted before does not matter', async () => {
     const locks = await manager()
     const lock = await locks.lock('held')
-    const { prefix } = (await server.query('SELECT HEX(prefix) AS prefix FROM holdfast_locks WHERE `key` = \'held\' LIMIT 1'))[0] as { prefix: string }
+    const prefix = await prefixOf('held')
     const connection = await createConnection(server.url)
     onTestFinished(() => connection.end())
     await connection.query('CREATE TABLE IF NOT EXISTS numbers (id INT)')

@@ -3,11 +3,14 @@
 -- The clock, in milliseconds. In a procedure UTC_TIMESTAMP is the time at which the statement began, not the call: so it is read in a
 -- statement of its own after one that may have waited for a lock. (In a function it would be the time of the call.)
 -- @statement now
-TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1e3
+{now_in_us} / 1e3
+
+-- @statement nowInUs
+TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 
 -- Of the one row of `meta`; if somebody has emptied the tables, as if they were new.
 -- @statement floor
-COALESCE(MAX(m.floor), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
+COALESCE(MAX(m.floor), {now_in_us})
 
 -- A step is one transaction, at READ COMMITTED: what it reads after it has waited for a row is what is there then. The connection is
 -- left as it was: an isolation level without SESSION is that of the next transaction only, and what is set is put back. If the

@@ -362,7 +362,8 @@ CREATE PROCEDURE IF NOT EXISTS {claim}(
 )
 BEGIN
   {variables};
-  DECLARE moment DOUBLE DEFAULT {now};
+  DECLARE stamp BIGINT DEFAULT {now_in_us};
+  DECLARE moment DOUBLE DEFAULT stamp / 1e3;
   DECLARE size, done INT DEFAULT 0;
   DECLARE lowest BIGINT;
   DECLARE answers LONGBLOB;
@@ -372,7 +373,9 @@ BEGIN
   IF size = 1 THEN
     CALL {claim_only}(the_prefix, us, list, queues, answers);
   ELSE
-    -- All rows are made, or locked, and those that can have what they want at once get it. Which ones that were is seen afterwards.
+    -- All rows are made, or locked, and those that can have what they want at once get it. All with one epoch, the time, if that is
+    -- higher than what they had: so nothing has to be read if it was all of them, which is seen from their number (each row that was
+    -- changed counts as two).
     INSERT INTO {locks} (
       prefix, `key`, slots, used, waiting, last, epoch, id, owner, type, metadata, granted_at, expires_at, created_at, updated_at
     )
@@ -381,23 +384,27 @@ BEGIN
       IF({is_plain}, moment, NULL), IF({is_plain}, moment + t.asked_ttl, 0), moment, moment
     FROM {claim_list} t
     ON DUPLICATE KEY UPDATE
-      used = IF({is_free} AND {is_plain}, -1, used),
-      slots = IF(used < 0, 1, slots), last = IF(used < 0, last + 1, last), epoch = IF(used < 0, last, epoch),
+      used = IF({is_free} AND {is_plain} AND last < stamp, -1, used),
+      slots = IF(used < 0, 1, slots), last = IF(used < 0, stamp, last), epoch = IF(used < 0, last, epoch),
       id = IF(used < 0, t.asked_id, id), owner = IF(used < 0, us, owner), revoked = IF(used < 0, FALSE, revoked),
       type = IF(used < 0, UNHEX(t.type_digits), type), metadata = IF(used < 0, UNHEX(t.metadata_digits), metadata),
       granted_at = IF(used < 0, moment, granted_at), expires_at = IF(used < 0, moment + t.asked_ttl, expires_at),
       updated_at = IF(used < 0, moment, updated_at), used = ABS(used);
-    SELECT COALESCE(SUM(l.id = t.asked_id AND l.granted_at = moment), 0), MIN(l.last),
-      GROUP_CONCAT(',["held","', l.epoch, '",0,false]' ORDER BY t.place_in_list SEPARATOR '')
-    INTO done, lowest, answers
-    FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits);
-    IF lowest = 0 THEN
-      -- Some rows are new. The floor is read after they were made: whoever deleted the ones before has raised it.
-      SELECT {floor} + 1 INTO lowest FROM {meta} m;
-      INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
-      SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
-      ON DUPLICATE KEY UPDATE epoch = IF(last = 0 AND used > 0, lowest, epoch), last = IF(last = 0, lowest, last);
-      SET answers = REPLACE(answers, ',["held","0"', CONCAT(',["held","', lowest, '"'));
+    IF ROW_COUNT() = 2 * size THEN
+      SET done = size, answers = REPEAT(CONCAT(',["held","', stamp, '",0,false]'), size);
+    ELSE
+      SELECT COALESCE(SUM(l.id = t.asked_id AND l.granted_at = moment), 0), MIN(l.last),
+        GROUP_CONCAT(',["held","', l.epoch, '",0,false]' ORDER BY t.place_in_list SEPARATOR '')
+      INTO done, lowest, answers
+      FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits);
+      IF lowest = 0 THEN
+        -- Some rows are new. The floor is read after they were made: whoever deleted the ones before has raised it.
+        SELECT {floor} + 1 INTO lowest FROM {meta} m;
+        INSERT INTO {locks} (prefix, `key`, slots, used, waiting, last, expires_at, created_at, updated_at)
+        SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
+        ON DUPLICATE KEY UPDATE epoch = IF(last = 0 AND used > 0, lowest, epoch), last = IF(last = 0, lowest, last);
+        SET answers = REPLACE(answers, ',["held","0"', CONCAT(',["held","', lowest, '"'));
+      END IF;
     END IF;
     IF done < size THEN CALL {claim_each}(the_prefix, us, list, size, queues, answers); END IF;
   END IF;
@@ -779,7 +786,7 @@ CREATE PROCEDURE IF NOT EXISTS {commit_keys}(
 )
 BEGIN
   {variables};
-  DECLARE start BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+  DECLARE start BIGINT DEFAULT {now_in_us};
   DECLARE it_revision, it_deleted, before_revision BIGINT;
   DECLARE known, wrong INT;
   DECLARE seen LONGBLOB;

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS {meta} (
 
 -- @statement metaRow
 INSERT INTO {meta} (one, version, floor, tidied_at)
-VALUES (1, 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), 0)
+VALUES (1, 1, {now_in_us}, 0)
 ON DUPLICATE KEY UPDATE one = 1
 
 -- One row per resource, in use or used less than a minute ago. It is made by whoever comes first, and stays: to delete rows
