@@ -16,7 +16,6 @@ const PAGES = [
     stores: ['redis'],
     name: 'bench',
     // What is not met is explained there.
-    hasLimits: true,
     title: 'Benchmarks',
     command: 'npm run bench -- --docs',
     where: 'with the server beside the clients',
@@ -29,7 +28,6 @@ const PAGES = [
   {
     stores: ['sqlite'],
     name: 'bench-sqlite',
-    hasLimits: true,
     title: 'Benchmarks: SQLite',
     command: 'npm run bench -- --only sqlite --docs',
     where: 'and of its disk',
@@ -58,7 +56,6 @@ their clients. "transaction" is the lock of many a design document: BEGIN, SELEC
   {
     stores: ['etcd'],
     name: 'bench-etcd',
-    hasLimits: true,
     title: 'Benchmarks: etcd',
     command: 'npm run bench -- --only etcd --docs',
     where: 'with the server beside the clients, and of its disk',
@@ -91,7 +88,7 @@ function page(of, { takenAt, machine, versions, rounds, musts, workloads }) {
   const busy = othersCpu(workloads)
   const others = busy ? ` Other processes used ${Math.round(100 * busy.median)} % of the machine.` : ''
   const ours = musts.filter(({ store }) => of.stores.includes(store))
-  const limits = !of.hasLimits || ours.every(({ met }) => met) ? '' : '\nWhy what is not met cannot be: [limits](bench-limits.md).\n'
+  const limits = ours.every(({ met }) => met) ? '' : '\nWhy what is not met cannot be: [limits](bench-limits.md).\n'
   const servers = Object.entries(of.servers).flatMap(([store, name]) => (store in stores ? `${name} ${stores[store]}` : []))
   const listed = Object.entries(packages).filter(([name]) => of.isListed(name))
   return `# ${of.title}
