@@ -7,9 +7,9 @@ export type Send = () => Promise<unknown>
 
 export interface FaultyStores {
   /** `first`: what becomes of the first request. */
-  storeOn(prefix: string, first?: (send: Send) => Promise<unknown>): VersionedStore
+  readonly storeOn: (prefix: string, first?: (send: Send) => Promise<unknown>) => VersionedStore
   /** What its client says of a connection that was cut. */
-  cut(): Error
+  readonly cut: () => Error
 }
 
 export function commitOf(commit: Partial<Commit>): Commit {
