@@ -10,12 +10,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { findBinary } from '../../scripts/lib/binaries.mjs'
 import { childrenOf } from '../../scripts/lib/children.mjs'
-import { pause } from '../../scripts/lib/run.mjs'
-import { freePort } from './ports.mjs'
+import { startOnFreePort, whileRunning } from './running.mjs'
 
 const READY_MS = 30_000
 const STOP_MS = 20_000
-const ATTEMPTS = 20
 /** The unit of /proc. */
 const TICK_MS = 10
 
@@ -35,26 +33,7 @@ export async function withDatabase(kind, parentFolder, body) {
     const [program, args] = kind.install(folder)
     await promisify(execFile)(findBinary(program), args, { ...user, cwd: folder })
   }
-  const server = await start(kind, folder)
-  try {
-    return await body(server)
-  } catch (error) {
-    // A signal from the terminal reaches the server as well: then that is why it is gone.
-    await pause(0)
-    throw error
-  } finally {
-    await server.stop()
-  }
-}
-
-async function start(kind, folder) {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await tryToStart(kind, await freePort(), folder)
-    } catch (error) {
-      if (attempt === ATTEMPTS || !/address already in use/i.test(error.message)) throw error
-    }
-  }
+  return whileRunning(await startOnFreePort((port) => tryToStart(kind, port, folder)), body)
 }
 
 async function tryToStart(kind, port, folder) {

@@ -5,36 +5,15 @@ import { mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
-import { pause } from '../../scripts/lib/run.mjs'
-import { freePort } from './ports.mjs'
+import { startOnFreePort, whileRunning } from './running.mjs'
 
 const READY_MS = 15_000
-const ATTEMPTS = 20
 const SCRIPTS = ['eval', 'evalsha', 'eval_ro', 'evalsha_ro', 'fcall', 'fcall_ro']
 
 export async function withRedis(parentFolder, body) {
   const folder = join(parentFolder, 'redis')
   mkdirSync(folder, { recursive: true })
-  const server = await start(folder)
-  try {
-    return await body(server)
-  } catch (error) {
-    // A signal from the terminal reaches the server as well: then that is why it is gone.
-    await pause(0)
-    throw error
-  } finally {
-    await server.stop()
-  }
-}
-
-async function start(folder) {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await tryToStart(await freePort(), folder)
-    } catch (error) {
-      if (attempt === ATTEMPTS || !/Address already in use/.test(error.message)) throw error
-    }
-  }
+  return whileRunning(await startOnFreePort((port) => tryToStart(port, folder)), body)
 }
 
 async function tryToStart(port, folder) {

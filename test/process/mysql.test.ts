@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { onlyValue } from '../../src/backends/sql/mysql/client.js'
 import { mysqlBackend, mysqlGrants, mysqlMigration, type MysqlOptions } from '../../src/backends/sql/mysql/index.js'
 import type { Backend, Claim, WakeUp } from '../../src/core/backend.js'
 import { systemClock } from '../../src/core/clock.js'
@@ -288,8 +289,9 @@ describe('a connection', () => {
     const claim = async () => {
       await connection.query('INSERT INTO numbers VALUES (1)')
       await connection.query('COMMIT')
-      const [[[row]]] = (await connection.query(`CALL holdfast_1_claim_lock(x'${prefix}', 'me', 'held', 'id', 60000, FALSE)`)) as any
-      return JSON.parse(row.result)[1][0][0]
+      const [results] = await connection.query(`CALL holdfast_1_claim_lock(x'${prefix}', 'me', 'held', 'id', 60000, FALSE)`)
+      const [, [[status]]] = JSON.parse(onlyValue(results)!) as [number, [[string]]]
+      return status
     }
     expect(await claim()).toBe('refused')
     await lock.release()

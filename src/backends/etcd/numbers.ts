@@ -5,7 +5,8 @@
  * A name is used again only if nothing that concerned its last claim can still happen. Once that is not known of some claim, all
  * numbers from then on are new.
  */
-export interface Place {
+/** The number in the name of a claim's key, and where it goes back to. */
+export interface KeyNumber {
   readonly number: number
   readonly among: Numbered
 }
@@ -23,7 +24,7 @@ export class Numbers {
   /** All up to here were in use when something was not known. */
   #spent = 0
 
-  take(directory: string): Place {
+  take(directory: string): KeyNumber {
     let among = this.#directories.get(directory)
     if (!among) {
       among = { inUse: 0, last: this.#spent, free: [] }
@@ -36,7 +37,7 @@ export class Numbers {
   }
 
   /** Nothing that concerns it is on its way. */
-  free(directory: string, { number, among }: Place): void {
+  free(directory: string, { number, among }: KeyNumber): void {
     if (this.#directories.get(directory) !== among) return
     among.free.push(number)
     if (--among.inUse === 0) this.#directories.delete(directory)

@@ -2,7 +2,7 @@
 import type { Claim } from '../../core/backend.js'
 import type { ClaimValue } from './claim-value.js'
 import type { Lease } from './leases.js'
-import type { Place } from './numbers.js'
+import type { KeyNumber } from './numbers.js'
 
 /**
  *   asked → waiting → held → revoked
@@ -32,16 +32,16 @@ export class OwnClaim {
   isToBeSeen = false
   /** How many requests that may change it were sent. */
   writes = 0
-  /** The number in the name of its key; none if another gave it its name. */
-  readonly place: Place | undefined
+  /** None if another gave its key its name. */
+  readonly keyNumber: KeyNumber | undefined
 
-  constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue, place?: Place) {
+  constructor(claim: Claim, directory: string, key: string, lease: Lease, value: ClaimValue, keyNumber?: KeyNumber) {
     this.claim = claim
     this.directory = directory
     this.key = key
     this.lease = lease
     this.value = value
-    this.place = place
+    this.keyNumber = keyNumber
   }
 
   get isHeld(): boolean {

@@ -234,8 +234,8 @@ export class Steps implements LeaseListener, LookoutListener {
     const value: ClaimValue = {
       v: 1, id, owner: this.#scope.owner, ttl: ttlMs, at: Date.now(), take, limit, type, metadata,
     }
-    const place = this.#numbers.take(directory)
-    const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.id, place.number), lease, value, place)
+    const keyNumber = this.#numbers.take(directory)
+    const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.id, keyNumber.number), lease, value, keyNumber)
     own.writes++
     this.#claims.add(own)
     return own
@@ -367,7 +367,7 @@ export class Steps implements LeaseListener, LookoutListener {
         const { succeeded } = await this.#answerAbout(own, outcome)
         if (succeeded && before) this.#claims.leaves(before)
         // The key has its number, and is not ours to name any more.
-        if (succeeded && before?.place) this.#numbers.spend()
+        if (succeeded && before?.keyNumber) this.#numbers.spend()
         if (succeeded) return await this.#tookOver(own, sentAt, line)
       } catch (error) {
         if (isLeaseGone(error)) this.leases.over(lease)
@@ -540,8 +540,8 @@ export class Steps implements LeaseListener, LookoutListener {
   /** `isSpotless`: nothing that was asked for about it can still happen. */
   #gone(own: OwnClaim, isSpotless: boolean): void {
     this.#claims.gone(own)
-    if (!own.place) return
-    if (isSpotless) this.#numbers.free(own.directory, own.place)
+    if (!own.keyNumber) return
+    if (isSpotless) this.#numbers.free(own.directory, own.keyNumber)
     else this.#numbers.spend()
   }
 

@@ -17,7 +17,7 @@ export class MemoryVersionedStore implements VersionedStore {
     if (!comparisons.every((one) => this.#holds(one))) return { status: 'conflict', ...this.#now(reads) }
     if (puts.length + deletes.length > 0) this.#revision++
     const revision = this.#revision
-    // A copy, as any other store has: whoever wrote it may go on to use its bytes otherwise.
+    // Copied: whoever wrote it may go on to use its bytes otherwise.
     for (const { key, value } of puts) this.#entries.set(key, { value: new Uint8Array(value), revision })
     for (const key of deletes) {
       if (this.#entries.delete(key)) this.#lastDelete = revision
