@@ -1,29 +1,31 @@
 /** Watches on a stream that is lost at the wrong moment. What the server says is made by hand: real ones take seconds to lose a leader. */
-import { EventEmitter } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { Auth } from '../../src/backends/etcd/client/auth.js'
 import type { Connection } from '../../src/backends/etcd/client/connection.js'
 import { CODE, EtcdError } from '../../src/backends/etcd/client/errors.js'
 import { frame } from '../../src/backends/etcd/client/frames.js'
+import type { Http2Stream, StreamListener } from '../../src/backends/etcd/client/http2.js'
 import type { Lane } from '../../src/backends/etcd/client/lane.js'
 import { Watches } from '../../src/backends/etcd/client/watch.js'
 import type { Writer } from '../../src/backends/etcd/client/wire.js'
 import { until } from '../support/until.js'
 
-class ServerStream extends EventEmitter {
+class ServerStream implements Http2Stream {
+  readonly id = 1
   readonly requests: Buffer[] = []
+  readonly #listener: StreamListener
 
-  write(request: Buffer): void {
-    this.requests.push(request)
+  constructor(listener: StreamListener) {
+    this.#listener = listener
   }
 
   close(): void {
-    this.emit('close')
+    this.#listener.onClosed(false)
   }
 
   says(response: (writer: Writer) => void): void {
-    this.emit('data', frame(undefined, response))
+    this.#listener.onData(frame(undefined, response))
   }
 
   created(id: bigint): void {
@@ -61,11 +63,13 @@ class FakeLane {
 
   readonly #connection = {
     endpoint: 'http://127.0.0.1:1', isOpen: true, trouble: undefined, heard() {}, destroy() {},
-    request: () => {
-      const stream = new ServerStream()
+    request: (_about: unknown, listener: StreamListener) => {
+      const stream = new ServerStream(listener)
       this.streams.push(stream)
       return stream
     },
+    send: (stream: ServerStream, request: Buffer) => stream.requests.push(request),
+    cancel() {},
   } as unknown as Connection
 
   ready(): Promise<Connection> {

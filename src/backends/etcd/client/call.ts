@@ -5,12 +5,13 @@
  * All tries share one deadline. What was certainly not carried out is tried again, elsewhere if there is another
  * endpoint. What may have been is tried again only if it may be carried out twice.
  */
-import { constants, type ClientHttp2Stream } from 'node:http2'
 import type { Auth } from './auth.js'
 import type { Connection } from './connection.js'
 import { closedError, CODE, connectionError, EtcdError, silentError } from './errors.js'
 import { Deframer } from './frames.js'
-import { requestHeaders, statusOf } from './headers.js'
+import { statusOf } from './headers.js'
+import type { Fields } from './hpack.js'
+import type { Http2Stream, StreamListener } from './http2.js'
 import type { Lane } from './lane.js'
 
 export interface CallKind {
@@ -53,8 +54,6 @@ export class Calls {
     for (const call of this.#underWay) call.abort()
   }
 }
-
-const { NGHTTP2_CANCEL, NGHTTP2_REFUSED_STREAM } = constants
 
 type Resolve = (answer: Buffer) => void
 type Reject = (error: EtcdError) => void
@@ -133,10 +132,10 @@ class Call {
   readonly #noToken = (error: EtcdError) => this.#fail(error)
 
   #send(connection: Connection, token: string): void {
-    const restMs = this.#startedAt + this.#calls.timeoutMs - performance.now()
+    const timeoutMs = this.#startedAt + this.#calls.timeoutMs - performance.now()
     const attempt = new Attempt(this, connection, token)
     this.#attempt = attempt
-    attempt.send(requestHeaders(this.#kind.path, token, restMs), this.#request)
+    attempt.send(this.#kind.path, timeoutMs, this.#request)
   }
 
   #tryAgain(error: EtcdError): void {
@@ -196,16 +195,15 @@ class Call {
 }
 
 /** One request on one connection. */
-class Attempt {
+class Attempt implements StreamListener {
   readonly connection: Connection
   readonly token: string
   readonly #call: Call
   readonly #sentAt = performance.now()
-  #stream: ClientHttp2Stream | undefined
+  #stream: Http2Stream | undefined
   #answer: Buffer | undefined
   #deframer: Deframer | undefined
   #status: EtcdError | null | undefined
-  #trouble: unknown
   #isSettled = false
 
   constructor(call: Call, connection: Connection, token: string) {
@@ -219,29 +217,22 @@ class Attempt {
     return this.connection.heardAt < this.#sentAt
   }
 
-  send(headers: ReturnType<typeof requestHeaders>, request: Buffer): void {
-    const stream = this.connection.request(headers)
-    this.#stream = stream
-    stream.on('response', (answered) => {
-      this.connection.heard()
-      this.#status = statusOf(answered)
-    })
-    stream.on('data', (chunk: Buffer) => this.#received(chunk))
-    stream.on('trailers', (trailers) => {
-      this.#status = statusOf(trailers)
-      this.#settle()
-    })
-    stream.on('error', (error) => (this.#trouble = error))
-    stream.on('close', () => this.#closed())
-    stream.end(request)
+  send(path: string, timeoutMs: number, request: Buffer): void {
+    this.#stream = this.connection.request({ path, token: this.token, timeoutMs }, this, request)
   }
 
   cancel(): void {
     this.#isSettled = true
-    this.#stream?.close(NGHTTP2_CANCEL)
+    if (this.#stream) this.connection.cancel(this.#stream)
   }
 
-  #received(chunk: Buffer): void {
+  onFields(fields: Fields): void {
+    this.connection.heard()
+    this.#status = statusOf(fields)
+    this.#settle()
+  }
+
+  onData(chunk: Buffer): void {
     // Nearly always the whole answer comes at once.
     if (!this.#deframer && chunk.length >= 5 && chunk.readUInt32BE(1) === chunk.length - 5) {
       this.#answer = chunk.subarray(5)
@@ -251,19 +242,17 @@ class Attempt {
     this.#deframer.push(chunk, (message) => (this.#answer = message))
   }
 
+  onClosed(isRefused: boolean): void {
+    this.#settle()
+    if (this.#isSettled) return
+    this.#call.refused(this, connectionError(this.connection.endpoint, this.connection.trouble, !isRefused))
+  }
+
   #settle(): void {
     if (this.#isSettled) return
     this.#isSettled = true
     if (this.#status) this.#call.refused(this, this.#status)
     else if (this.#status === null && this.#answer) this.#call.answered(this, this.#answer)
     else this.#isSettled = false
-  }
-
-  #closed(): void {
-    this.#settle()
-    if (this.#isSettled) return
-    const mayBeDone = this.#stream?.rstCode !== NGHTTP2_REFUSED_STREAM
-    const cause = this.connection.trouble ?? this.#trouble
-    this.#call.refused(this, connectionError(this.connection.endpoint, cause, mayBeDone))
   }
 }

@@ -3,9 +3,11 @@
  * the server: a process that is stopped still accepts TCP. It does not keep our process alive; whoever waits for an
  * answer does that.
  */
-import { connect, constants } from 'node:http2'
-import type { ClientHttp2Session, ClientHttp2Stream, OutgoingHttpHeaders } from 'node:http2'
+import { connect as connectTcp, isIP, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 import { connectionError, silentError } from './errors.js'
+import { RequestFields, type RequestAbout } from './headers.js'
+import { Http2, type ConnectionListener, type Http2Stream, type StreamListener } from './http2.js'
 
 export interface TlsOptions {
   /** PEM. */
@@ -17,28 +19,30 @@ export interface TlsOptions {
   readonly rejectUnauthorized?: boolean
 }
 
+/** Whoever waits for it to be open. */
+interface Opening {
+  readonly resolve: () => void
+  readonly reject: (error: Error) => void
+  readonly timer: NodeJS.Timeout
+}
+
 /** A server takes more than one in 5 s for an attack, and ends the connection. */
 const PING_EVERY_MS = 6_000
 const PING_ANSWER_MS = 3_000
-const WINDOW_BYTES = 1 << 20
-const SESSION_MEMORY_MB = 256
 /** HTTP/2 has numbers for 2^30. */
 const MOST_REQUESTS = 10 ** 8
 
-const { NGHTTP2_CANCEL } = constants
-
-export class Connection {
+export class Connection implements ConnectionListener {
   readonly endpoint: string
   /** The moment at which something last came from there. */
   heardAt = 0
-  #session: ClientHttp2Session
-  #isOpen = false
+  readonly #http2: Http2
+  readonly #fields: RequestFields
   #trouble: Error | undefined
-  #streams = 0
   #requests = 0
   #pingTimer: NodeJS.Timeout | undefined
-  /** Until it is. */
-  #notReady: ((error: Error) => void) | undefined
+  /** Until it is known whether it works. */
+  #opening: Opening | undefined
 
   static open(endpoint: string, tls: TlsOptions, timeoutMs: number): { connection: Connection; ready: Promise<void> } {
     const connection = new Connection(endpoint, tls)
@@ -47,21 +51,15 @@ export class Connection {
 
   private constructor(endpoint: string, tls: TlsOptions) {
     this.endpoint = endpoint
-    this.#session = connect(endpoint, {
-      ...tls,
-      settings: { enablePush: false, initialWindowSize: WINDOW_BYTES },
-      maxSessionMemory: SESSION_MEMORY_MB,
-    })
-    this.#session.unref()
-    this.#session.on('error', (error) => (this.#trouble ??= error))
-    this.#session.on('goaway', () => (this.#isOpen = false))
-    this.#session.on('close', () => this.destroy())
-    // If TLS is refused after the handshake, Node's session ends without an 'error' and without a 'close'.
-    this.#session.socket.on('error', (error) => this.destroy(error))
+    const url = new URL(endpoint)
+    this.#fields = new RequestFields(url)
+    const socket = connect(url, tls)
+    socket.unref()
+    this.#http2 = new Http2(socket, this)
   }
 
   get isOpen(): boolean {
-    return this.#isOpen && !this.#session.closed && !this.#session.destroyed
+    return this.#http2.isOpen
   }
 
   /** What ended it. */
@@ -69,13 +67,20 @@ export class Connection {
     return this.#trouble
   }
 
-  request(headers: OutgoingHttpHeaders): ClientHttp2Stream {
-    const stream = this.#session.request(headers, { endStream: false })
-    this.#streams++
+  /** With `data` it is the whole request, else more is to be sent. */
+  request(about: RequestAbout, listener: StreamListener, data?: Buffer): Http2Stream {
+    const stream = this.#http2.request(this.#fields.of(about), listener, data)
     if (++this.#requests === MOST_REQUESTS) this.retire()
-    stream.once('close', () => this.#streams--)
     this.#pingTimer ??= this.#pingLater()
     return stream
+  }
+
+  send(stream: Http2Stream, data: Buffer): void {
+    this.#http2.send(stream, data)
+  }
+
+  cancel(stream: Http2Stream): void {
+    this.#http2.cancel(stream)
   }
 
   heard(): void {
@@ -84,35 +89,37 @@ export class Connection {
 
   /** What is on it may end in its own time. */
   retire(): void {
-    this.#isOpen = false
-    if (!this.#session.closed) this.#session.close()
+    this.#http2.retire()
   }
 
   destroy(why?: Error): void {
-    this.#isOpen = false
     this.#trouble ??= why
+    this.#http2.destroy(why)
+  }
+
+  onOpen(): void {
+    this.heard()
+    this.#settle()?.resolve()
+  }
+
+  onClosed(error: Error | undefined): void {
+    this.#trouble ??= error
     clearTimeout(this.#pingTimer)
-    if (!this.#session.destroyed) this.#session.destroy(undefined, NGHTTP2_CANCEL)
-    this.#notReady?.(connectionError(this.endpoint, this.#trouble))
+    this.#settle()?.reject(connectionError(this.endpoint, this.#trouble))
   }
 
   #ready(timeoutMs: number): Promise<void> {
-    const session = this.#session
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => this.destroy(silentError(this.endpoint, timeoutMs)), timeoutMs).unref()
-      session.once('remoteSettings', () => {
-        clearTimeout(timer)
-        this.#notReady = undefined
-        session.setLocalWindowSize(WINDOW_BYTES)
-        this.#isOpen = true
-        this.heard()
-        resolve()
-      })
-      this.#notReady = (error) => {
-        clearTimeout(timer)
-        reject(error)
-      }
+      this.#opening = { resolve, reject, timer }
     })
+  }
+
+  #settle(): Opening | undefined {
+    const opening = this.#opening
+    this.#opening = undefined
+    clearTimeout(opening?.timer)
+    return opening
   }
 
   /** Once nothing has been heard for that long: so our own questions, which are answered, are that far apart. */
@@ -125,14 +132,22 @@ export class Connection {
   /** Only while something is open: else it is not needed, and not welcome. */
   #ping(): void {
     this.#pingTimer = undefined
-    if (this.#streams === 0 || this.#session.destroyed) return
+    if (this.#http2.streams === 0) return
     const wasHeard = performance.now() - this.heardAt < PING_EVERY_MS
     this.#pingTimer = this.#pingLater()
     if (wasHeard) return
     const timer = setTimeout(() => this.destroy(silentError(this.endpoint, PING_ANSWER_MS)), PING_ANSWER_MS).unref()
-    this.#session.ping((error) => {
+    this.#http2.ping(() => {
       clearTimeout(timer)
-      if (!error) this.heard()
+      this.heard()
     })
   }
+}
+
+function connect({ protocol, hostname, port }: URL, tls: TlsOptions): Socket {
+  // A name of version 6 is in brackets.
+  const host = hostname.replace(/^\[|\]$/g, '')
+  if (protocol === 'http:') return connectTcp({ host, port: Number(port || 80) })
+  const servername = tls.servername ?? (isIP(host) === 0 ? host : '')
+  return connectTls({ ...tls, host, port: Number(port || 443), servername, ALPNProtocols: ['h2'] })
 }

@@ -93,6 +93,8 @@ export class Lane {
       abort = () => connection.destroy(closedError(false))
       signal.addEventListener('abort', abort)
       await ready
+      // It can have ended with the very next words: then the endpoint is left alone for a while.
+      if (!connection.isOpen) throw connectionError(url, connection.trouble)
       this.#hasWorked = false
       this.#endpoints.connected(url)
       return (this.#current = connection)

@@ -4,10 +4,13 @@
  */
 import { Reader, Writer } from './wire.js'
 
+/** As text it has a character for each byte. */
+type Key = Uint8Array | string
+
 export interface RangeRequest {
-  readonly key: Uint8Array
+  readonly key: Key
   /** The first key that is not in the range any more; without one it is about a single key. */
-  readonly rangeEnd?: Uint8Array
+  readonly rangeEnd?: Key
   readonly limit?: number
   readonly revision?: bigint
   readonly sort?: { readonly by: keyof typeof SORT_TARGET; readonly order: keyof typeof SORT_ORDER }
@@ -22,7 +25,7 @@ export interface RangeRequest {
 }
 
 export interface PutRequest {
-  readonly key: Uint8Array
+  readonly key: Key
   readonly value?: Uint8Array
   readonly lease?: bigint
   readonly prevKv?: boolean
@@ -31,8 +34,8 @@ export interface PutRequest {
 }
 
 export interface DeleteRequest {
-  readonly key: Uint8Array
-  readonly rangeEnd?: Uint8Array
+  readonly key: Key
+  readonly rangeEnd?: Key
   readonly prevKv?: boolean
 }
 
@@ -45,8 +48,8 @@ export interface TxnRequest {
 
 /** Of a range: true of each key in it. */
 export type Compare = {
-  readonly key: Uint8Array
-  readonly rangeEnd?: Uint8Array
+  readonly key: Key
+  readonly rangeEnd?: Key
   /** Equal, if not given. */
   readonly result?: keyof typeof COMPARE_RESULT
 } & (
@@ -103,8 +106,8 @@ export interface TxnResponse {
 export type ResponseOp = RangeResponse | PutResponse | DeleteResponse | TxnResponse
 
 export interface WatchRequest {
-  readonly key: Uint8Array
-  readonly rangeEnd?: Uint8Array
+  readonly key: Key
+  readonly rangeEnd?: Key
   readonly filters?: readonly (keyof typeof WATCH_FILTER)[]
   readonly prevKv?: boolean
   /** From now on, if not given. */

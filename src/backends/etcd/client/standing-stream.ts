@@ -1,13 +1,13 @@
 /**
  * A stream of messages in both directions that is there whenever it is wanted: none → opening → open → (lost) opening …
  */
-import { constants, type ClientHttp2Stream } from 'node:http2'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Auth } from './auth.js'
 import type { Connection } from './connection.js'
 import { connectionError, unreadableError, type EtcdError } from './errors.js'
 import { Deframer } from './frames.js'
-import { requestHeaders, statusOf } from './headers.js'
+import { statusOf } from './headers.js'
+import type { Http2Stream } from './http2.js'
 import type { Lane } from './lane.js'
 import { WireError } from './wire.js'
 
@@ -53,7 +53,8 @@ export class StandingStream {
   }
 
   send(frame: Buffer): void {
-    this.#current?.stream.write(frame)
+    const current = this.#current
+    if (current) current.connection.send(current.stream, frame)
   }
 
   /** It is of no use as it is: the next one is at another endpoint. */
@@ -71,14 +72,15 @@ export class StandingStream {
     const current = this.#current
     if (!current) return
     this.#auth.forget(current.token)
-    current.stream.close(constants.NGHTTP2_CANCEL)
+    current.connection.cancel(current.stream)
     this.#lost(current, why)
   }
 
   close(): void {
     this.#closing.abort()
-    this.#current?.stream.close(constants.NGHTTP2_CANCEL)
+    const current = this.#current
     this.#current = undefined
+    current?.connection.cancel(current.stream)
   }
 
   async #open(): Promise<void> {
@@ -104,34 +106,33 @@ export class StandingStream {
   }
 
   #begin(connection: Connection, token: string): void {
-    const stream = connection.request(requestHeaders(this.#user.path, token))
-    const current = { stream, connection, token }
-    this.#current = current
-    this.#generation++
     const deframer = new Deframer()
     let status: EtcdError | null | undefined
-    let trouble: unknown
-    stream.on('response', (headers) => (status = statusOf(headers)))
-    stream.on('data', (chunk: Buffer) => {
-      connection.heard()
-      if (this.#current !== current) return
-      this.#lane.worked(connection)
-      try {
-        deframer.push(chunk, (message) => this.#user.onMessage(message))
-      } catch (error) {
-        if (!(error instanceof WireError)) throw error
-        this.drop(unreadableError(error))
-      }
+    const isCurrent = () => this.#current === current
+    const stream = connection.request({ path: this.#user.path, token }, {
+      onFields: (fields) => (status = statusOf(fields)),
+      onData: (chunk) => {
+        connection.heard()
+        if (!isCurrent()) return
+        this.#lane.worked(connection)
+        try {
+          deframer.push(chunk, (message) => this.#user.onMessage(message))
+        } catch (error) {
+          if (!(error instanceof WireError)) throw error
+          this.drop(unreadableError(error))
+        }
+      },
+      onClosed: () => {
+        if (!isCurrent()) return
+        const why = status ?? connectionError(connection.endpoint, connection.trouble)
+        if (why.reason === 'unauthenticated') this.#auth.forget(token)
+        else this.#lane.leave(connection, why, { reuse: true })
+        this.#lost(current, why)
+      },
     })
-    stream.on('trailers', (headers) => (status = statusOf(headers)))
-    stream.on('error', (error) => (trouble = error))
-    stream.on('close', () => {
-      if (this.#current !== current) return
-      const why = status ?? connectionError(connection.endpoint, connection.trouble ?? trouble)
-      if (why.reason === 'unauthenticated') this.#auth.forget(token)
-      else this.#lane.leave(connection, why, { reuse: true })
-      this.#lost(current, why)
-    })
+    const current: OpenStream = { stream, connection, token }
+    this.#current = current
+    this.#generation++
     this.#user.onOpen()
   }
 
@@ -145,7 +146,7 @@ export class StandingStream {
 }
 
 interface OpenStream {
-  readonly stream: ClientHttp2Stream
+  readonly stream: Http2Stream
   readonly connection: Connection
   readonly token: string
 }

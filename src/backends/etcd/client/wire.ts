@@ -26,12 +26,14 @@ export class Writer {
     this.#length = reserved
   }
 
-  bytes(field: number, value: Uint8Array | undefined): void {
+  /** Of text, the last byte of each character. */
+  bytes(field: number, value: Uint8Array | string | undefined): void {
     if (value === undefined || value.length === 0) return
     this.#makeRoom(value.length + 15)
     this.#varint(field * 8 + BYTES)
     this.#varint(value.length)
-    this.#bytes.set(value, this.#length)
+    if (typeof value === 'string') this.#bytes.write(value, this.#length, 'latin1')
+    else this.#bytes.set(value, this.#length)
     this.#length += value.length
   }
 
