@@ -1,0 +1,72 @@
+/** `@Lock` as it is compiled, in both modes that TypeScript has for decorators. */
+import { execFile } from 'node:child_process'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import ts from 'typescript'
+import { describe, expect, it, onTestFinished } from 'vitest'
+
+const run = promisify(execFile)
+const root = fileURLToPath(new URL('../..', import.meta.url))
+
+const PROGRAM = `
+import { createLocks } from '${root}dist/index.js'
+import { memoryBackend } from '${root}dist/backends/memory/index.js'
+import { currentLock, Lock } from '${root}dist/decorator/index.js'
+
+class Base {
+  locks = createLocks(memoryBackend())
+  name = 'base'
+
+  @Lock({ key: 'order:{orderId}' })
+  async pay(orderId: string, amount: number) {
+    return [this.name, orderId, amount, currentLock()!.key]
+  }
+
+  @Lock({ key: (id: string) => id })
+  async *pages(id: string) {
+    yield currentLock()!.key
+  }
+
+  @Lock({ key: (id: string) => 'static:' + id, locks: createLocks(memoryBackend()) })
+  static async make(id: string) {
+    return currentLock()!.key
+  }
+}
+class Derived extends Base {
+  override name = 'derived'
+}
+const one = new Derived()
+const [first, second] = await Promise.allSettled([one.pay('1', 2), one.pay('1', 3)])
+const pages = []
+for await (const page of one.pages('p')) pages.push(page)
+console.log(JSON.stringify([
+  first.status === 'fulfilled' && first.value,
+  second.status === 'rejected' && second.reason.name,
+  pages,
+  await Base.make('s'),
+  Base.prototype.pay.name,
+  Base.prototype.pay.length,
+]))
+`
+
+describe.each([['standard', false], ['experimental', true]])('%s decorators', (_, experimentalDecorators) => {
+  it('run a method under its lock, whatever it is', async () => {
+    const { outputText } = ts.transpileModule(PROGRAM, {
+      compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext, experimentalDecorators },
+    })
+    const folder = await mkdtemp(join(tmpdir(), 'holdfast-decorator-'))
+    onTestFinished(() => rm(folder, { recursive: true }))
+    const file = join(folder, 'program.mjs')
+    await writeFile(file, outputText)
+    const { stdout } = await run(process.execPath, [file])
+    expect(JSON.parse(stdout)).toEqual([['derived', '1', 2, 'order:1'], 'LockNotAcquiredError', ['p'], 'static:s', 'pay', 2])
+  })
+})
+
+it('the types are the same with experimental decorators', async () => {
+  const tsc = join(root, 'node_modules/typescript/bin/tsc')
+  await run(process.execPath, [tsc, '-p', join(root, 'test/types/legacy.tsconfig.json')])
+})
