@@ -160,6 +160,17 @@ describe.each(sqlKinds)('$name', ({ start }) => {
     expectOrder(await contenders.end(RECOVERY_MS))
   })
 
+  it('a server that is not there yet is waited for by who connects, for as long as it was told to', async () => {
+    await sql.server.kill()
+    const connecting = connect(sql.url, { prefix: 'test', connectTimeoutMs: RECOVERY_MS })
+    // Longer than one request may take.
+    await sleep(2_500)
+    await sql.server.start()
+    const locks = await connecting
+    onTestFinished(() => locks.close())
+    await (await locks.lock('after all')).release()
+  })
+
   it('a server that does not answer: whoever holds knows in time, and when it goes on all is as it was', async () => {
     const [holder, next] = (await sql.spawnMany(2)) as [Worker, Worker]
     const locks = await manager()

@@ -3,7 +3,7 @@ import type {
   Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
 } from '../../../core/backend.js'
 import { ServerClock } from '../../../core/clock.js'
-import { ConnectorError, HoldfastError } from '../../../core/errors.js'
+import { BackendError, ConnectorError, HoldfastError } from '../../../core/errors.js'
 import { HEARTBEAT_MS } from '../liveness.js'
 import { IDLE_MS, Tidying } from '../tidying.js'
 import type { Database } from './database.js'
@@ -18,7 +18,7 @@ const LEAVE_MS = 1_000
 
 export class SqlServerBackend implements Backend {
   readonly name: string
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS, transactions: true }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS, transactions: true, ownership: true }
   readonly store: VersionedStore
   readonly #database: Database
   readonly #claims = new OwnClaims()
@@ -42,7 +42,7 @@ export class SqlServerBackend implements Backend {
     })
     this.#wakeUps = new WakeUps(database, scope, claims, serverClock, () => this.#steps.readNews())
     this.#steps = new Steps({ database, scope, retries: this.#retries, claims, listener: this.#wakeUps, serverClock })
-    const store = new SqlVersionedStore(database, this.#retries, scope.prefix)
+    const store = new SqlVersionedStore(database, this.#retries, scope)
     this.store = {
       read: (keys, at) => this.#step(() => store.read(keys, at)),
       commit: (commit) => this.#step(() => store.commit(commit)),
@@ -55,11 +55,15 @@ export class SqlServerBackend implements Backend {
   }
 
   async ready(): Promise<void> {
-    try {
-      await this.#migrated()
-    } catch (error) {
-      const { message, cause } = error as HoldfastError
-      throw error instanceof HoldfastError && error.code !== 'BACKEND' ? error : new ConnectorError(message, { cause })
+    for (;;) {
+      try {
+        return await this.#migrated()
+      } catch (error) {
+        // It may be about to come back. For how long that is waited for, `connect` says.
+        if (error instanceof BackendError && error.transient && !this.#isClosed) continue
+        const { message, cause } = error as HoldfastError
+        throw error instanceof HoldfastError && error.code !== 'BACKEND' ? error : new ConnectorError(message, { cause })
+      }
     }
   }
 
