@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import type { BackendFactory } from './core/backend.js'
-import { findInChain, runInChain } from './core/chain.js'
+import { findInChain } from './core/chain.js'
 import { Claims } from './core/claims.js'
 import { systemClock, type Clock } from './core/clock.js'
 import { ConfigurationError, LockAlreadyHeldError, LockNotHeldError, ManagerClosedError } from './core/errors.js'
@@ -14,6 +14,8 @@ import { checkKey } from './core/key.js'
 import { logEvents, printWarnings } from './core/logger.js'
 import {
   checkName,
+  checkNames,
+  checkTtl,
   resolveDefaults,
   resolveLockOptions,
   type JsonValue,
@@ -22,8 +24,12 @@ import {
   type ResolvedLockOptions,
 } from './core/options.js'
 import { notAcquired } from './core/refusal.js'
-import { adoptLock, HeldLock, LockHandle, ONE_OF_ONE, type DistributedLock } from './primitives/lock.js'
-import { stm, type StmOptions, type Transaction } from './primitives/stm.js'
+import { adoptLock, HeldLock, LockHandle, ONE_OF_ONE, runUnder, type DistributedLock } from './primitives/lock.js'
+import { LeaderElection, type ElectionOptions } from './primitives/leadership.js'
+import { Sessions, type ManagerSurroundings, type Session, type SessionOptions } from './primitives/session.js'
+import { StoredBoard } from './primitives/board.js'
+import { stm, type StmOptions } from './primitives/stm.js'
+import type { Transaction } from './primitives/transaction.js'
 
 /** Who holds a resource, and who waits for it. */
 export interface Resource {
@@ -63,6 +69,8 @@ export class LockManager implements AsyncDisposable {
   readonly #lost = new Map<string, HeldLock>()
   readonly #stopLog: () => void
   readonly #closing = new AbortController()
+  readonly #around: ManagerSurroundings
+  readonly #sessions: Sessions
 
   /** @internal */
   constructor(backend: BackendFactory, options: ManagerOptions, clock: Clock = systemClock()) {
@@ -77,6 +85,10 @@ export class LockManager implements AsyncDisposable {
     // Two processes can be given the same name, and one process can have two managers: each hears of its own claims only.
     this.owner = `${owner}#${randomBytes(4).toString('hex')}`
     this.#claims = new Claims(backend, { prefix, owner: this.owner, clock, retryMs: this.#wait.retryMs }, (hold) => this.#rememberLost(hold))
+    const { retryMs } = this.#wait
+    const board = this.#claims.backend.board ?? new StoredBoard(this.#claims, retryMs)
+    this.#around = { claims: this.#claims, board, retryMs, closing: this.#closing.signal }
+    this.#sessions = new Sessions(this.#around)
     this.#stopLog = logger ? logEvents(logger, this.owner) : printWarnings(this.owner)
   }
 
@@ -108,7 +120,7 @@ export class LockManager implements AsyncDisposable {
     if (typeof fn !== 'function') throw new ConfigurationError('withLock(key, options?, fn) needs a function to run under the lock.')
     const handle = await this.#lock(key, options, options?.signal)
     try {
-      return await runInChain(LockHandle.heldBy(handle), () => fn(handle))
+      return await runUnder(handle, () => fn(handle))
     } finally {
       await handle[Symbol.asyncDispose]()
     }
@@ -172,6 +184,20 @@ export class LockManager implements AsyncDisposable {
     return stm({ backend, clock, answers, closing: this.#closing.signal }, apply, options)
   }
 
+  /** What mutexes and elections live by: `new Mutex(session, prefix)`, `new Election(session, prefix)`. */
+  session(options?: SessionOptions): Promise<Session> {
+    return this.#sessions.open(options)
+  }
+
+  /** An election that manages its session by itself. */
+  election(name: string, options: ElectionOptions = {}): LeaderElection {
+    checkKey(name)
+    checkNames('election', options, ['ttlMs'])
+    const { ttlMs = this.#wait.ttlMs } = options
+    checkTtl(ttlMs)
+    return new LeaderElection(name, { ttlMs }, this.#sessions, this.#around)
+  }
+
   /** Aborts the signals of all its locks, releases them, and ends every wait with `ManagerClosedError`. */
   async close(): Promise<void> {
     this.#closing.abort(new ManagerClosedError())
@@ -224,9 +250,12 @@ export class LockManager implements AsyncDisposable {
   }
 
   #heldByChain(key: string): HeldLock | undefined {
-    return findInChain(
-      (held): held is HeldLock => held instanceof HeldLock && held.claims === this.#claims && held.hold.key === key && held.hold.isHeld,
-    )
+    const guards = (handle: LockHandle) => {
+      const { claims, hold } = LockHandle.heldBy(handle)
+      return claims === this.#claims && hold.key === key && hold.isHeld
+    }
+    const handle = findInChain((held): held is LockHandle => held instanceof LockHandle && guards(held))
+    return handle && LockHandle.heldBy(handle)
   }
 
   #keep(hold: Hold): HeldLock {

@@ -1,6 +1,7 @@
 /**
  * Callers' abort signals, and our own.
  */
+import type { Clock } from './clock.js'
 
 const shared = new WeakMap<AbortSignal, { readonly listeners: Set<() => void>; stop(): void }>()
 
@@ -31,6 +32,31 @@ function share(signal: AbortSignal) {
   const entry = { listeners, stop }
   shared.set(signal, entry)
   return entry
+}
+
+/** A controller that aborts as soon as one of the signals does, and tells the truth if they do; `unlink` when it is over. */
+export function linkedController(...signals: readonly (AbortSignal | undefined)[]): { controller: AbortController; unlink: () => void } {
+  const look = () => {
+    const aborted = signals.find((signal) => signal?.aborted)
+    if (aborted) controller.abort(aborted.reason)
+  }
+  const controller: AbortController = truthfulController(look)
+  const stops = signals.flatMap((signal) => (signal ? [onAbort(signal, look)] : []))
+  look()
+  return { controller, unlink: () => stops.forEach((stop) => stop()) }
+}
+
+/** Resolves after so long, or as soon as one of the signals aborts; then it does not keep the process alive any more. */
+export function pause(clock: Clock, ms: number, ...signals: readonly (AbortSignal | undefined)[]): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      timer.cancel()
+      for (const stop of stops) stop()
+      resolve()
+    }
+    const timer = clock.timer(signals.some((signal) => signal?.aborted) ? 0 : ms, done, 'awaited')
+    const stops = signals.flatMap((signal) => (signal ? [onAbort(signal, done)] : []))
+  })
 }
 
 /**

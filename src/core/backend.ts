@@ -27,8 +27,22 @@ export interface Claim {
   readonly type?: string
   /** JSON text. */
   readonly metadata?: string
+  /** Of a session's claim: which session's. */
+  readonly lease?: Leased
   /** Its place in the queue as the store last told it: brings back one that was passed over. */
   place?: string
+}
+
+/**
+ * What ties the claims of a session together. A store that has leases of its own (`Backend.leaseTtlMs`) keeps them on one: they end
+ * together, and whoever asks in the name of the lease finds what it has there. Any other store has no need to look at this.
+ */
+export interface Leased {
+  readonly id: bigint
+  /** What keeps the session itself, or something that it has. */
+  readonly role: 'session' | 'member'
+  /** What a candidate says to all who look. */
+  readonly value?: string
 }
 
 export type Failed = { readonly status: 'failed'; readonly error: HoldfastError }
@@ -139,6 +153,8 @@ export interface Traits {
   readonly heartbeatMs: number
   /** Whether it has a `store`. */
   readonly transactions: boolean
+  /** Whether a commit to it can rest on `holds`. If not, such a commit is rejected with a `ConfigurationError`. */
+  readonly ownership: boolean
 }
 
 /** What a key had at some revision. */
@@ -162,10 +178,21 @@ export interface Comparison {
   readonly revision: bigint
 }
 
+/**
+ * That a claim of ours holds its resource, under this epoch. One that waits, has expired by the store's clock, was released or is
+ * another's by now does not; nor does one that was revoked, since it is to let go.
+ */
+export interface Held {
+  readonly claim: Claim
+  readonly epoch: bigint
+}
+
 /** No key is in both `puts` and `deletes`, or twice in one of them. */
 export interface Commit {
   /** Everything is written if all of them are true; else nothing. */
   readonly comparisons: readonly Comparison[]
+  /** And if all of these are true at that very moment: nobody else can come to hold the resource between the look and the write. */
+  readonly holds?: readonly Held[]
   readonly puts: readonly { readonly key: string; readonly value: Uint8Array }[]
   readonly deletes: readonly string[]
   /** What to bring along in case of a conflict. */
@@ -176,18 +203,42 @@ export type CommitState =
   | { readonly status: 'committed'; readonly revision: bigint }
   /** Nothing was written. What was asked for in `reads`, as it is now. */
   | ({ readonly status: 'conflict' } & Snapshot)
+  /** Nothing was written, whatever else there is to say: this claim does not hold, and perhaps others of `holds`. */
+  | { readonly status: 'not-held'; readonly claim: Claim }
   /** The answer was lost, and there is no telling: it may have been carried out, or may yet be. */
   | { readonly status: 'unknown'; readonly error: HoldfastError }
 
 /**
  * Keys with values, and one count of commits over all of them: each commit has a higher *revision* than all that can be read before
- * it. These keys have nothing to do with resources.
+ * it. These keys have nothing to do with resources; but a commit can rest on our holding some.
  */
 export interface VersionedStore {
   /** Now; or `at` an earlier revision: then nothing, if the store cannot tell any more what was there. */
   read(keys: readonly string[], at?: bigint): Promise<Snapshot | undefined>
   /** Carried out once or not at all, however often it has to be sent. It rejects only if nothing was written, and nothing will be. */
   commit(commit: Commit): Promise<CommitState>
+}
+
+/** Who leads an election, and with what words. */
+export interface Announcement {
+  readonly value: string
+  /** 0 for one who has none. */
+  readonly lease: bigint
+  /** Of its grant. */
+  readonly epoch: bigint
+  /** Grows with everything that a leader of this election says. */
+  readonly revision: bigint
+}
+
+/** Where leaders are announced: who leads, and what they say. */
+export interface Board {
+  /** Says with what value a claim has come to lead. False if it does not hold any more: nothing was said. */
+  announce(claim: Claim, epoch: bigint, value: string): Promise<boolean>
+  /** The same, of another value. */
+  proclaim(claim: Claim, epoch: bigint, value: string): Promise<boolean>
+  leader(resource: string): Promise<Announcement | undefined>
+  /** Who leads, then whatever changes, in order; until `signal` aborts, and then without an error. */
+  observe(resource: string, signal: AbortSignal): AsyncIterable<Announcement>
 }
 
 /** For whom a backend is opened: one manager. */
@@ -209,7 +260,7 @@ export type BackendFactory = (scope: Scope) => Backend
 export interface Backend {
   readonly name: string
   readonly traits: Traits
-  /** Whether the store is there and fit for locks; `connect` asks it first. */
+  /** Whether the store is there and fit for locks; `connect` asks it first, and closes the backend if it takes too long. */
   ready(): Promise<void>
   /**
    * Which part of the store a resource is in, if it has several of which each can fail or hang by itself: what is in another
@@ -231,6 +282,15 @@ export interface Backend {
   inspect(prefix: string): AsyncIterable<ResourceState>
   /** What transactions need, where it can be had. */
   readonly store?: VersionedStore | undefined
+  /** Of a store that has leases of its own: what one of them lasts when it is renewed. Undefined if there is none. */
+  readonly leaseTtlMs?: ((lease: bigint) => Promise<number | undefined>) | undefined
+  /**
+   * What this process has on such a lease is left to the lease, and to whoever else keeps it: from now on nothing of it is released from
+   * here. What only waits is left, too, or goes first: then that has been tried, once, when it resolves. It never rejects.
+   */
+  readonly leaveLease?: ((lease: bigint, waiting: 'too' | 'goes') => Promise<void>) | undefined
+  /** Where leaders are announced, if the store does that by itself. */
+  readonly board?: Board | undefined
   /** Stops listening. Closes only what it opened itself. */
   close(): Promise<void>
 }

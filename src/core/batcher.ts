@@ -12,7 +12,7 @@
  *   that comes after its own release would be one that nobody knows of.
  */
 import { ANSWER_MS, asHoldfastError } from './answer.js'
-import type { Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState } from './backend.js'
+import type { Backend, Claim, ClaimState, Leased, ReleaseState, Renewal, RenewState } from './backend.js'
 import type { Clock, Timer } from './clock.js'
 import { BackendError, LockNotHeldError } from './errors.js'
 
@@ -34,7 +34,7 @@ export interface Call<Item, State> {
   failed(error: unknown): void
 }
 
-type ClaimFields = { readonly [Field in keyof Claim]: Claim[Field] | undefined } & Omit<Claim, 'type' | 'metadata' | 'place'>
+type ClaimFields = { readonly [Field in keyof Claim]: Claim[Field] | undefined } & Omit<Claim, 'type' | 'metadata' | 'lease' | 'place'>
 
 /** A claim of this process: the store sees what it asks for, and we whether an answer is still to come. */
 export class OwnClaim implements Claim {
@@ -45,12 +45,13 @@ export class OwnClaim implements Claim {
   readonly ttlMs: number
   declare readonly type?: string
   declare readonly metadata?: string
+  declare readonly lease?: Leased
   declare place?: string
   /** Its latest request, and the latest renewal that was asked for by itself. */
   #asked: Entry | undefined
   #renewing: Entry | undefined
 
-  constructor({ id, resource, take, limit, ttlMs, type, metadata, place }: ClaimFields) {
+  constructor({ id, resource, take, limit, ttlMs, type, metadata, lease, place }: ClaimFields) {
     this.id = id
     this.resource = resource
     this.take = take
@@ -58,13 +59,14 @@ export class OwnClaim implements Claim {
     this.ttlMs = ttlMs
     if (type !== undefined) this.type = type
     if (metadata !== undefined) this.metadata = metadata
+    if (lease !== undefined) this.lease = lease
     if (place !== undefined) this.place = place
   }
 
   /** The same wish, by another name. */
   as(id: string): OwnClaim {
-    const { resource, take, limit, ttlMs, type, metadata, place } = this
-    return new OwnClaim({ id, resource, take, limit, ttlMs, type, metadata, place })
+    const { resource, take, limit, ttlMs, type, metadata, lease, place } = this
+    return new OwnClaim({ id, resource, take, limit, ttlMs, type, metadata, lease, place })
   }
 
   static asked(claim: OwnClaim): Entry | undefined {

@@ -79,6 +79,7 @@ const AFTER_EXPIRY_MS = 3
 const SPREAD_MS = 20
 const MAX_SPREAD_MS = 500
 const MAX_BACK_OFF_MS = 1_000
+const LONGEST_SLEEP_MS = 600_000
 const MAX_OVERDUE_MS = 60_000
 const OUT_OF_TOUCH_MS = 1_000
 const MAX_LATE_REPLIES = 3
@@ -300,8 +301,8 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     // Nobody tells us when an outsider lets go.
     const isUntold = !holder || (holder.owner === undefined && ahead === 0) || this.#around.backend.traits.wakes === 'poll'
     if (isUntold) ms = Math.min(ms, this.#pursuit.retryMs)
-    if (ms === Infinity) this.#stopTimer()
-    else this.#setTimer(ms, () => this.#ask())
+    // Somebody waits for it, so it keeps the process alive, whatever is known of how long that takes.
+    this.#setTimer(Math.min(ms, LONGEST_SLEEP_MS), () => this.#ask())
   }
 
   #failedToAsk(error: HoldfastError): void {

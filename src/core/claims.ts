@@ -20,6 +20,12 @@ import { Seat, type SeatSurroundings, type Slots } from './seat.js'
 import { Waiter, type ClaimRequest, type Use } from './waiter.js'
 import { Withdrawals } from './withdrawals.js'
 
+/** A hold of another's, by its id and its token. */
+interface Given {
+  readonly id: string
+  readonly token: string
+}
+
 /** All managers of a process share its event loop. */
 const breather = new Breather()
 
@@ -87,8 +93,8 @@ export class Claims implements SeatSurroundings {
     return queue
   }
 
-  /** Takes up a hold that was given away as another claim. */
-  adopt(claim: OwnClaim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+  /** Takes up a hold that was given away as another claim; or, with nothing `given`, one that is this very claim. */
+  adopt(claim: OwnClaim, given: Given | undefined, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
     const adoption = this.#adopt(claim, given, epoch, turn, terms)
     this.#adopting.add(adoption)
     const over = () => this.#adopting.delete(adoption)
@@ -96,13 +102,14 @@ export class Claims implements SeatSurroundings {
     return adoption
   }
 
-  async #adopt(claim: OwnClaim, given: { id: string; token: string }, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
+  async #adopt(claim: OwnClaim, given: Given | undefined, epoch: bigint, turn: number, terms: HoldTerms): Promise<Hold> {
     this.assertOpen()
-    // The same text again has the same claim: it is held, being taken up or given on by now.
-    if (this.#adopted.has(claim.id)) throw new OwnershipLostError(claim.resource, 'it has been adopted already')
-    this.#adopted.add(claim.id)
+    // The same text again has the same claim: it is held, being taken up or given on by now. What a session has may well come back.
+    const isOnce = given !== undefined && !claim.lease
+    if (isOnce && this.#adopted.has(claim.id)) throw new OwnershipLostError(claim.resource, 'it has been adopted already')
+    if (isOnce) this.#adopted.add(claim.id)
     const sentAt = this.clock.now()
-    const renewal = { claim, ttlMs: claim.ttlMs, exact: false, from: given.token }
+    const renewal = { claim, ttlMs: claim.ttlMs, exact: false, ...(given && { from: given.token }) }
     let state: RenewState
     try {
       state = await this.answers.of((answered, failed) => this.batcher.renew({ item: renewal, answered, failed }))
@@ -117,7 +124,7 @@ export class Claims implements SeatSurroundings {
     const deadline = deadlineOf(sentAt, claim.ttlMs)
     if (state.status === 'revoked' || this.clock.now() >= deadline || this.#closing) {
       // It is ours by now, or nobody's, and nobody will use it.
-      this.withdraw(state.status === 'revoked' ? claim.as(given.id) : claim)
+      this.withdraw(state.status === 'revoked' && given ? claim.as(given.id) : claim)
       this.assertOpen()
       throw new OwnershipLostError(claim.resource, 'it ended while it was being adopted')
     }
@@ -164,7 +171,7 @@ export class Claims implements SeatSurroundings {
   }
 
   async #close(): Promise<void> {
-    for (const hold of this.keeper.all()) hold.closing()
+    for (const hold of this.keeper.all()) hold.closing(new ManagerClosedError())
     for (const queue of this.#queues) {
       // Also those whose hold is just being lost or given away.
       for (const seat of [...queue.seats]) seat.cancel(new ManagerClosedError())
@@ -220,9 +227,9 @@ export class Claims implements SeatSurroundings {
 
   newClaim({ resource, slots, request }: Seat): OwnClaim {
     const { take, limit } = slots
-    const { type, metadata } = request
+    const { type, metadata, lease, claimId } = request
     const ttlMs = Math.max(request.ttlMs, this.backend.traits.minTtlMs)
-    return new OwnClaim({ id: newId(), resource, take, limit, ttlMs, type, metadata })
+    return new OwnClaim({ id: claimId ?? newId(), resource, take, limit, ttlMs, type, metadata, lease })
   }
 
   pursues(loop: ClaimLoop): void {

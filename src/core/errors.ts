@@ -140,9 +140,10 @@ export class LockReleasedError extends LockNotHeldError {
   }
 }
 
+/** The session has ended, and with it whatever it held or waited for. */
 export class SessionExpiredError extends HoldfastError {
-  constructor(message: string) {
-    super('SESSION_EXPIRED', message)
+  constructor(message: string, options?: ErrorOptions) {
+    super('SESSION_EXPIRED', message, options)
   }
 }
 

@@ -8,8 +8,9 @@
  *   released    → by its holder
  *   lost        → its deadline passed, or the store says that it is not ours
  *   transferred → given away; not ours to renew or release any more
+ *   orphaned    → left to expire, with the session that it was part of
  *
- *   held → releasing → released | unreleased;  unreleased → releasing | released;  held → released | lost | transferred
+ *   held → releasing → released | unreleased;  unreleased → releasing | released;  held → released | lost | transferred | orphaned
  *
  * A hold that is released while others of this process wait can be handed over to the next of them, in memory: then the claim
  * goes on, with another hold.
@@ -19,7 +20,7 @@ import { EXACT_WITHIN_MS, type Backend, type ReleaseState, type Renewal, type Re
 import type { Batcher, OwnClaim } from './batcher.js'
 import type { Clock } from './clock.js'
 import { deadlineOf } from './deadline.js'
-import { LockNotHeldError, ManagerClosedError, OwnershipLostError, type HoldfastError } from './errors.js'
+import { LockNotHeldError, OwnershipLostError, type HoldfastError } from './errors.js'
 import type { Events } from './events.js'
 import type { Keeper } from './keeper.js'
 import type { Linked } from './line.js'
@@ -79,9 +80,11 @@ export class Hold implements Linked<Hold>, Renewal {
   readonly seat: HoldSeat | undefined
   /** A renewal is on its way. */
   awaitsRenewal = false
+  /** How many commits that require it may yet be carried out: the store could not tell the next holder in memory from this one. */
+  commits = 0
   readonly #around: HoldSurroundings
   readonly terms: HoldTerms
-  #state: 'held' | 'releasing' | 'unreleased' | 'released' | 'lost' | 'transferred' = 'held'
+  #state: 'held' | 'releasing' | 'unreleased' | 'released' | 'lost' | 'transferred' | 'orphaned' = 'held'
   #ttlMs: number
   #deadline: number
   #renewAt: number
@@ -126,6 +129,10 @@ export class Hold implements Linked<Hold>, Renewal {
     return this.claim.resource
   }
 
+  get backend(): Backend {
+    return this.#around.backend
+  }
+
   get ttlMs(): number {
     return this.#ttlMs
   }
@@ -151,7 +158,7 @@ export class Hold implements Linked<Hold>, Renewal {
   }
 
   get isGivenAway(): boolean {
-    return this.#state === 'transferred'
+    return this.#state === 'transferred' || this.#state === 'orphaned'
   }
 
   get isLost(): boolean {
@@ -203,8 +210,9 @@ export class Hold implements Linked<Hold>, Renewal {
   lose(why: string): void {
     if (this.#state !== 'held') return
     this.#lost(why)
-    // If the store still counts it as ours, the next in line need not wait for its TTL.
-    this.#around.withdraw(this.claim, this.#ttlMs)
+    // If the store still counts it as ours, the next in line need not wait for its TTL. But on a lease of the store's own it may be
+    // another's by now, who has the same lease.
+    if (!this.claim.lease || !this.#around.backend.leaseTtlMs) this.#around.withdraw(this.claim, this.#ttlMs)
     this.seat?.ended(this)
   }
 
@@ -215,14 +223,23 @@ export class Hold implements Linked<Hold>, Renewal {
     this.#around.events.emit('lost', this.key, { fence: this.fence, heldMs: this.#heldMs(), error })
   }
 
-  #end(state: 'released' | 'lost' | 'transferred'): void {
+  #end(state: 'released' | 'lost' | 'transferred' | 'orphaned'): void {
     this.#state = state
     this.#around.ended(this)
   }
 
-  /** The manager is closing: whoever works under this hold is told before it is released. */
-  closing(): void {
-    if (this.#state === 'held') this.#abort(new ManagerClosedError())
+  /** What it is part of is closing: whoever works under this hold is told before it is released. */
+  closing(reason: HoldfastError): void {
+    if (this.#state === 'held') this.#abort(reason)
+  }
+
+  /** Leaves it to expire: nobody renews or releases it any more. */
+  orphan(reason: HoldfastError): void {
+    if (this.#state !== 'held') return
+    this.#end('orphaned')
+    this.#abort(reason)
+    this.#around.events.emit('lost', this.key, { fence: this.fence, heldMs: this.#heldMs(), error: reason })
+    this.seat?.ended(this)
   }
 
   /** True if it was ours. Rejects if the store could not be asked; then it can be tried again. */
@@ -232,7 +249,7 @@ export class Hold implements Linked<Hold>, Renewal {
 
   /** Releases it in memory, if that can be: to the next in line here. */
   handOver(): boolean {
-    if (this.#state !== 'held' || !this.seat) return false
+    if (this.#state !== 'held' || !this.seat || this.commits > 0) return false
     const now = this.#around.clock.now()
     const tellNext = now < this.endsAt ? this.seat.handOver(this, now) : undefined
     if (!tellNext) return false
@@ -330,6 +347,19 @@ export class Hold implements Linked<Hold>, Renewal {
     })
     this.#extending = extending.catch(() => {})
     return extending
+  }
+
+  /** Asks the store whether it is still ours. */
+  async check(): Promise<boolean> {
+    if (!this.isHeld) return false
+    const { answers, batcher, clock } = this.#around
+    const sentAt = clock.now()
+    const renewal = { claim: this.claim, ttlMs: this.#ttlMs, exact: false, counting: true }
+    const state = await answers.of<RenewState>((answered, failed) => batcher.renew({ item: renewal, answered, failed }))
+    if (state.status === 'failed') throw state.error
+    if (state.status === 'held') this.renewed(sentAt, state.waiting)
+    else this.lose(state.status === 'revoked' ? 'it was revoked' : 'it expired or was taken away')
+    return this.isHeld
   }
 
   /** Gives the hold away: from now on it is for whoever adopts it to renew and release. */

@@ -22,9 +22,17 @@ export type KeyPart = string | number | bigint | boolean
  */
 export function key(texts: TemplateStringsArray, ...parts: readonly KeyPart[]): string {
   if (!Array.isArray(texts)) throw new InvalidKeyError('key is a tag for a template: write key`order:${id}`, without parentheses.')
-  if (texts.slice(1, -1).some((between) => !/[:/]/.test(between))) {
-    throw new InvalidKeyError(`Two parts of a key need a ":" or "/" between them: key\`${texts.join('${…}')}\`.`)
-  }
+  if (!areApart(texts)) throw new InvalidKeyError(`Two parts of a key need a ":" or "/" between them: key\`${texts.join('${…}')}\`.`)
+  return joinKey(texts, parts)
+}
+
+/** Whether parts between these texts never run into each other. */
+export function areApart(texts: readonly string[]): boolean {
+  return texts.slice(1, -1).every((between) => /[:/]/.test(between))
+}
+
+/** The parts between the texts, each escaped and checked. */
+export function joinKey(texts: readonly string[], parts: readonly unknown[]): string {
   const built = texts.reduce((sofar, text, i) => sofar + escape(parts[i - 1], i) + text)
   checkKey(built)
   return built

@@ -121,7 +121,7 @@ export function resolveLockOptions(options: LockOptions, defaults: Defaults): Re
   if (fairness !== 'bounded' && fairness !== 'strict') {
     throw new ConfigurationError(`fairness is 'bounded' or 'strict', not ${JSON.stringify(fairness)}.`)
   }
-  if (signal !== undefined && !(signal instanceof AbortSignal)) throw new ConfigurationError('signal must be an AbortSignal.')
+  if (signal !== undefined) checkSignal(signal)
   if (type !== undefined && (typeof type !== 'string' || Buffer.byteLength(type) > MAX_TYPE_BYTES)) {
     throw new ConfigurationError(`type is a string of at most ${MAX_TYPE_BYTES} bytes.`)
   }
@@ -180,6 +180,10 @@ export function checkSpan(name: string, ms: unknown): void {
   if (typeof ms !== 'number' || !(ms >= 1 && ms <= MAX_MS)) {
     throw new ConfigurationError(`${name} is a number of milliseconds from 1 to ${MAX_MS}, not ${show(ms)}.`)
   }
+}
+
+export function checkSignal(signal: unknown): void {
+  if (!(signal instanceof AbortSignal)) throw new ConfigurationError('signal must be an AbortSignal.')
 }
 
 function checkFlag(name: string, flag: unknown): void {

@@ -1,5 +1,5 @@
 /** Says in one message who is in the way, since when, for how long, how many wait, and what to do. */
-import { LockNotAcquiredError } from './errors.js'
+import { LockedError, LockNotAcquiredError } from './errors.js'
 import type { Refusal } from './waiter.js'
 
 export function notAcquired(key: string, refusal: Refusal, waitMs: number, owner: string): LockNotAcquiredError {
@@ -13,6 +13,13 @@ export function notAcquired(key: string, refusal: Refusal, waitMs: number, owner
         ? 'Release it first, or ask from inside the withLock callback that holds it, with reentrant: true.'
         : 'Pass waitMs to wait for it.'
   return new LockNotAcquiredError(key, `Lock not acquired: "${key}" is ${describe(refusal, ours)}.${waited} ${advice}`, blocker)
+}
+
+/** The same of a mutex, which is tried once. */
+export function locked(key: string, refusal: Refusal, owner: string): LockedError {
+  const ours = refusal.blocker.holder?.owner === owner
+  const message = `Lock not acquired: "${key}" is ${describe(refusal, ours)}. lock() waits for it.`
+  return new LockedError(key, message, refusal.blocker)
 }
 
 function describe({ blocker }: Refusal, ours: boolean): string {

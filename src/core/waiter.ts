@@ -3,7 +3,7 @@
  * comes to hold the resource is not its affair.
  */
 import { onAbort } from './abort.js'
-import type { Blocker } from './backend.js'
+import type { Blocker, Leased } from './backend.js'
 import type { Clock, Timer } from './clock.js'
 import { HoldfastError } from './errors.js'
 import type { Events } from './events.js'
@@ -21,6 +21,9 @@ export interface ClaimRequest extends HoldTerms {
   readonly signal: AbortSignal | undefined
   readonly type: string | undefined
   readonly metadata: string | undefined
+  /** Of a session's claim, which has a name that can be found again. */
+  readonly lease?: Leased
+  readonly claimId?: string
 }
 
 export interface Refusal {

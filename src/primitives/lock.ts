@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto'
 import { onAbort, truthfulController } from '../core/abort.js'
 import { OwnClaim } from '../core/batcher.js'
+import { findInChain, runInChain } from '../core/chain.js'
 import type { Claims } from '../core/claims.js'
 import { ConfigurationError, type HoldfastError } from '../core/errors.js'
 import { TURNS, type Hold, type HoldTerms } from '../core/hold.js'
@@ -197,6 +198,16 @@ export class LockHandle implements DistributedLock {
     this.#lock.hold.look()
     if (this.#callerSignal?.aborted) this.#controller?.abort(this.#callerSignal.reason)
   }
+}
+
+/** The lock that the running code is guarded by: the innermost, if there are several. */
+export function currentLock(): DistributedLock | undefined {
+  return findInChain((held): held is LockHandle => held instanceof LockHandle)
+}
+
+/** Runs `fn` as what this lock guards. */
+export function runUnder<T>(lock: DistributedLock, fn: () => T): T {
+  return runInChain(lock, fn)
 }
 
 const OURS = Promise.resolve(true)

@@ -7,38 +7,20 @@
  *             failed  → a read failed, or `apply` threw → over: nothing is written
  *             commits → committed → over
  *                       conflict  → another try, which has the values that the answer brought
+ *                       not held  → over: rejected, since what it requires will not be so again
  *                       unknown   → over: rejected, since to apply it again might be to do it twice
  *
  * In each of them an abort, or the manager's end, rejects at once; and once a commit was sent, it may have happened all the same.
  */
-import { onAbort } from '../core/abort.js'
+import { onAbort, pause } from '../core/abort.js'
 import { asHoldfastError, noAnswer, type Answers } from '../core/answer.js'
-import type { Backend, Commit, CommitState, Comparison, Snapshot, Versioned, VersionedStore } from '../core/backend.js'
+import type { Backend, Commit, CommitState, VersionedStore } from '../core/backend.js'
 import type { Clock } from '../core/clock.js'
-import { BackendError, ConfigurationError, ConflictError } from '../core/errors.js'
+import { BackendError, ConfigurationError, ConflictError, type HoldfastError } from '../core/errors.js'
+import type { Hold } from '../core/hold.js'
 import { checkKey } from '../core/key.js'
-import { checkNames } from '../core/options.js'
-
-/**
- * - `serializable-snapshot`: what was read is of one moment, and nothing that was read or is written has changed since
- * - `serializable`: what was read is of one moment, and has not changed since
- * - `repeatable-reads`: what was read has not changed since
- * - `read-committed`: what was read was there at some time
- */
-export type Isolation = 'serializable-snapshot' | 'serializable' | 'repeatable-reads' | 'read-committed'
-
-interface Demands {
-  readonly isOfOneMoment: boolean
-  readonly comparesReads: boolean
-  readonly comparesWrites: boolean
-}
-
-const ISOLATIONS: Readonly<Record<Isolation, Demands>> = {
-  'serializable-snapshot': { isOfOneMoment: true, comparesReads: true, comparesWrites: true },
-  serializable: { isOfOneMoment: true, comparesReads: true, comparesWrites: false },
-  'repeatable-reads': { isOfOneMoment: false, comparesReads: true, comparesWrites: false },
-  'read-committed': { isOfOneMoment: false, comparesReads: false, comparesWrites: false },
-}
+import { checkNames, checkSignal } from '../core/options.js'
+import { ISOLATIONS, snapshotOf, Try, type Isolation, type Snapshots, type Transaction } from './transaction.js'
 
 export interface StmOptions {
   /** Default: `serializable-snapshot`. */
@@ -60,21 +42,6 @@ export interface Committed {
   readonly tries: number
 }
 
-/** What a transaction's function has to do with the store. It is over when the function has returned. */
-export interface Transaction {
-  /**
-   * The value of a key as text, or '' if there is none. Of several keys, the first one that this transaction has written or, if it
-   * has written none, has read; and if it has read none of them either, all are read at once, and it is that of the first.
-   */
-  get(...keys: readonly [string, ...string[]]): Promise<string>
-  /** The same, as bytes; undefined if there is none. */
-  getBytes(...keys: readonly [string, ...string[]]): Promise<Uint8Array | undefined>
-  put(key: string, value: string | Uint8Array): void
-  del(key: string): void
-  /** The revision of the commit that wrote what the store has of the key; 0n if it has nothing. */
-  rev(key: string): Promise<bigint>
-}
-
 const STM_OPTIONS: readonly (keyof StmOptions)[] = ['isolation', 'prefetch', 'signal', 'maxTries', 'onCommit']
 /** Between one try and the next: at random, up to a time that doubles with each. */
 const FIRST_PAUSE_MS = 1
@@ -92,15 +59,6 @@ export async function stm<R>(around: StmSurroundings, apply: (tx: Transaction) =
   const run = new Run(around, apply, options)
   return untilAborted(() => run.result(), [options.signal, around.closing])
 }
-
-/** What is known of a key, and as of when. */
-interface Known {
-  readonly entry: Versioned | undefined
-  readonly asOf: bigint
-}
-
-type Snapshots = Map<string, Known>
-type Fetch = (keys: readonly string[], at?: bigint) => Promise<Snapshot | undefined>
 
 class Run<R> {
   readonly #around: StmSurroundings
@@ -121,7 +79,7 @@ class Run<R> {
     }
     if (!Array.isArray(prefetch)) throw new ConfigurationError('prefetch is a list of keys.')
     for (const key of prefetch) checkKey(key)
-    if (signal !== undefined && !(signal instanceof AbortSignal)) throw new ConfigurationError('signal must be an AbortSignal.')
+    if (signal !== undefined) checkSignal(signal)
     if (!(maxTries === Infinity || (Number.isSafeInteger(maxTries) && maxTries >= 1))) {
       throw new ConfigurationError(`maxTries is a whole number from 1, or Infinity, not ${String(maxTries)}.`)
     }
@@ -141,7 +99,7 @@ class Run<R> {
   async result(): Promise<Awaited<R>> {
     let known: Snapshots = this.#prefetch.length > 0 ? await this.#read(this.#prefetch) : new Map()
     for (let tries = 1; ; tries++) {
-      const attempt = new Try(this.#isolation, known, (keys, at) => {
+      const attempt = new Try(this.#isolation, this.#around.backend, known, (keys, at) => {
         this.#throwIfAborted()
         return this.#inTime(this.#store.read(keys, at))
       })
@@ -157,6 +115,7 @@ class Run<R> {
       // Whatever `apply` has made of a read that failed: what it writes rests on nothing.
       if (attempt.failure) throw attempt.failure.error
       if (attempt.isStale) {
+        attempt.required()
         known = await this.#read(wanted)
       } else if (thrown) {
         throw thrown.error
@@ -176,11 +135,13 @@ class Run<R> {
     }
   }
 
-  async #commit(attempt: Try, reads: readonly string[]): Promise<Exclude<CommitState, { status: 'unknown' }>> {
-    const commit = { ...attempt.toCommit(), reads }
+  async #commit(attempt: Try, reads: readonly string[]): Promise<Exclude<CommitState, { status: 'unknown' | 'not-held' }>> {
+    const holds = attempt.required()
+    const commit = { ...attempt.toCommit(), reads, ...(holds.length > 0 && { holds: holds.map(({ claim, epoch }) => ({ claim, epoch })) }) }
     const seen = attempt.seenAt(commit)
     if (seen !== undefined) return { status: 'committed', revision: seen }
-    const state = await this.#sent(commit)
+    const state = await this.#sent(commit, holds)
+    if (state.status === 'not-held') throw denied(holds.find(({ claim }) => claim.id === state.claim.id)!)
     if (state.status !== 'unknown') return state
     throw new BackendError(`It is unknown whether the transaction was committed, and it is not applied again: ${state.error.message}`, {
       cause: state.error,
@@ -189,17 +150,23 @@ class Run<R> {
   }
 
   /** With no answer in time there is no telling. */
-  #sent(commit: Commit): Promise<CommitState> {
+  #sent(commit: Commit, holds: readonly Hold[]): Promise<CommitState> {
     const { answers, backend } = this.#around
+    for (const hold of holds) hold.commits++
+    const settled = () => {
+      for (const hold of holds) hold.commits--
+    }
     return new Promise((resolve, reject) => {
       const unanswered = answers.expect(() => resolve({ status: 'unknown', error: noAnswer(backend) }))
       this.#store.commit(commit).then(
         (state) => {
           answers.forget(unanswered)
+          if (state.status !== 'unknown') settled()
           resolve(state)
         },
         (error: unknown) => {
           answers.forget(unanswered)
+          settled()
           reject(asHoldfastError(error, backend))
         },
       )
@@ -216,162 +183,13 @@ class Run<R> {
 
   async #pause(tries: number): Promise<void> {
     const mostMs = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (tries - 1))
-    const pausedMs = Math.random() * mostMs
-    await new Promise<void>((resolve) => {
-      // Whoever aborts is answered at once; this one must not keep the process alive after that.
-      const done = () => {
-        timer.cancel()
-        for (const stop of stops) stop()
-        resolve()
-      }
-      const timer = this.#around.clock.timer(pausedMs, done, 'awaited')
-      const stops = this.#signals.map((signal) => (signal ? onAbort(signal, done) : () => {}))
-    })
+    await pause(this.#around.clock, Math.random() * mostMs, ...this.#signals)
     this.#throwIfAborted()
   }
 
   #throwIfAborted(): void {
     for (const signal of this.#signals) signal?.throwIfAborted()
   }
-}
-
-/** One application of the function. */
-class Try implements Transaction {
-  readonly #isolation: Isolation
-  readonly #fetch: Fetch
-  /** What came along before anybody asked for it. */
-  readonly #known: Snapshots
-  readonly #reads: Snapshots = new Map()
-  /** Null: deleted. */
-  readonly #writes = new Map<string, Uint8Array | null>()
-  /** The revision of the first read. */
-  #base: bigint | undefined
-  /** What is asked for in one turn is fetched together, and one fetch after the other: the first decides as of when. */
-  #wanted = new Set<string>()
-  #fetching: Promise<void> = Promise.resolve()
-  #isOver = false
-  #missed: readonly string[] = []
-  /** What it wanted to read has changed since its first read. */
-  isStale = false
-  failure: { readonly error: unknown } | undefined
-
-  constructor(isolation: Isolation, known: Snapshots, fetch: Fetch) {
-    this.#isolation = isolation
-    this.#known = known
-    this.#fetch = fetch
-    this.#base = known.values().next().value?.asOf
-  }
-
-  get(...keys: readonly [string, ...string[]]): Promise<string> {
-    return heard(this.#first(keys).then((value) => (value ? textOf(value) : '')))
-  }
-
-  getBytes(...keys: readonly [string, ...string[]]): Promise<Uint8Array | undefined> {
-    return heard(this.#first(keys).then((value) => value && new Uint8Array(value)))
-  }
-
-  put(key: string, value: string | Uint8Array): void {
-    this.#check([key])
-    this.#writes.set(key, bytesOf(value))
-  }
-
-  del(key: string): void {
-    this.#check([key])
-    this.#writes.set(key, null)
-  }
-
-  rev(key: string): Promise<bigint> {
-    return heard(this.#rev(key))
-  }
-
-  async #rev(key: string): Promise<bigint> {
-    this.#check([key])
-    return (await this.#read([key])).entry?.revision ?? 0n
-  }
-
-  async #first(keys: readonly string[]): Promise<Uint8Array | undefined> {
-    this.#check(keys)
-    const written = keys.find((key) => this.#writes.has(key))
-    if (written !== undefined) return this.#writes.get(written) ?? undefined
-    return (await this.#read(keys)).entry?.value
-  }
-
-  async #read(keys: readonly string[]): Promise<Known> {
-    for (const key of keys) {
-      const known = this.#known.get(key)
-      if (known && !this.#reads.has(key)) this.#reads.set(key, known)
-    }
-    const read = keys.find((key) => this.#reads.has(key))
-    if (read !== undefined) return this.#reads.get(read)!
-    for (const key of keys) this.#wanted.add(key)
-    await (this.#fetching = this.#fetching.then(() => this.#fetchWanted()))
-    return this.#reads.get(keys[0]!)!
-  }
-
-  async #fetchWanted(): Promise<void> {
-    const keys = [...this.#wanted].filter((key) => !this.#reads.has(key))
-    this.#wanted.clear()
-    if (keys.length === 0) return
-    const at = ISOLATIONS[this.#isolation].isOfOneMoment ? this.#base : undefined
-    try {
-      const snapshot = await this.#fetch(keys, at)
-      if (!snapshot) {
-        this.isStale = true
-        this.#missed = keys
-        throw new ConflictError('What this transaction wants to read has changed since its first read. It is applied again.')
-      }
-      this.#base ??= snapshot.revision
-      for (const [key, known] of snapshotOf(keys, snapshot)) this.#reads.set(key, known)
-    } catch (error) {
-      if (!this.isStale) this.failure = { error }
-      throw error
-    }
-  }
-
-  #check(keys: readonly string[]): void {
-    if (this.#isOver) throw new ConfigurationError('This transaction is over: await whatever belongs to it before its function returns.')
-    if (keys.length === 0) throw new ConfigurationError('get() takes at least one key.')
-    for (const key of keys) checkKey(key)
-  }
-
-  /** Nothing is read or written any more. → the keys that it has read, or wanted to: the next try will, too */
-  end(): readonly string[] {
-    this.#isOver = true
-    return [...this.#reads.keys(), ...this.#missed]
-  }
-
-  toCommit(): Omit<Commit, 'reads'> {
-    const { comparesReads, comparesWrites } = ISOLATIONS[this.#isolation]
-    const comparisons: Comparison[] = []
-    if (comparesReads) {
-      for (const [key, { entry }] of this.#reads) comparisons.push({ key, is: 'equal', revision: entry?.revision ?? 0n })
-    }
-    if (comparesWrites && this.#base !== undefined) {
-      // Of what was read and is written, more is asked already.
-      for (const key of this.#writes.keys()) {
-        if (!this.#reads.has(key)) comparisons.push({ key, is: 'at-most', revision: this.#base })
-      }
-    }
-    const puts = []
-    const deletes = []
-    for (const [key, value] of this.#writes) {
-      if (value) puts.push({ key, value })
-      else deletes.push(key)
-    }
-    return { comparisons, puts, deletes }
-  }
-
-  /** Nothing is written, and what was read was there together at this revision: then there is nothing to commit. */
-  seenAt({ comparisons, puts, deletes }: Commit): bigint | undefined {
-    if (puts.length + deletes.length > 0) return undefined
-    const base = this.#base ?? 0n
-    const isOfOneMoment = ISOLATIONS[this.#isolation].isOfOneMoment || [...this.#reads.values()].every(({ asOf }) => asOf === base)
-    return comparisons.length === 0 || isOfOneMoment ? base : undefined
-  }
-}
-
-function snapshotOf(keys: readonly string[], { revision, values }: Snapshot): Snapshots {
-  return new Map(keys.map((key, i) => [key, { entry: values[i], asOf: revision }]))
 }
 
 /** Rejects at once when one of them is aborted. What `work` does after that is not awaited. */
@@ -390,46 +208,8 @@ async function untilAborted<T>(work: () => Promise<T>, signals: readonly (AbortS
   }
 }
 
-/** A read that nobody awaits fails the transaction, but not the process. */
-function heard<T>(promise: Promise<T>): Promise<T> {
-  promise.catch(() => {})
-  return promise
-}
-
-function bytesOf(value: string | Uint8Array): Uint8Array {
-  if (value instanceof Uint8Array) return Uint8Array.from(value)
-  if (typeof value !== 'string') throw new ConfigurationError(`A value is a string or bytes, not a ${typeof value}. jsonKey() is for others.`)
-  if (/\p{Surrogate}/u.test(value)) throw new ConfigurationError('A value must be well-formed Unicode; this one has a lone surrogate.')
-  return Buffer.from(value)
-}
-
-function textOf({ buffer, byteOffset, byteLength }: Uint8Array): string {
-  return Buffer.from(buffer, byteOffset, byteLength).toString()
-}
-
-/** A key whose value is JSON, and of which type. */
-export interface JsonKey<Value> {
-  readonly key: string
-  /** Undefined if there is none. */
-  get(tx: Transaction): Promise<Value | undefined>
-  put(tx: Transaction, value: Value): void
-  del(tx: Transaction): void
-}
-
-/** Names a key together with the type of its value: `const stock = jsonKey<{ left: number }>('stock:42')`. */
-export function jsonKey<Value>(key: string): JsonKey<Value> {
-  checkKey(key)
-  return {
-    key,
-    async get(tx) {
-      const text = await tx.get(key)
-      return text === '' ? undefined : (JSON.parse(text) as Value)
-    },
-    put(tx, value) {
-      const text = JSON.stringify(value) as string | undefined
-      if (text === undefined) throw new ConfigurationError(`The value of "${key}" must be a JSON value, not a ${typeof value}.`)
-      tx.put(key, text)
-    },
-    del: (tx) => tx.del(key),
-  }
+/** The store has said that it does not hold: it is that, unless it has ended otherwise meanwhile. */
+function denied(hold: Hold): HoldfastError {
+  hold.lose('the store said so when a transaction that requires it was to be committed')
+  return hold.error ?? hold.notHeld()
 }

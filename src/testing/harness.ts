@@ -9,7 +9,9 @@ import type {
   Backend, BackendFactory, Blocker, Claim, ClaimState, ReleaseState, RenewState, ResourceState, RevokeState, Traits, WakeUp,
 } from '../core/backend.js'
 import { systemClock, type Clock } from '../core/clock.js'
+import type { ManagerOptions } from '../core/options.js'
 import { tokenOf } from '../core/token.js'
+import { createLocks, type LockManager } from '../lock-manager.js'
 
 /** Gives the factory of another process: its own connection to the same store. */
 export type Open = () => BackendFactory | Promise<BackendFactory>
@@ -37,6 +39,8 @@ export interface World {
   /** Opens a process; by default all of them use the world's prefix. */
   open(prefix?: string): Promise<Process>
   three(): Promise<[Process, Process, Process]>
+  /** Opens a manager, as another process has it; `changed` may stand between it and its store. */
+  locks(options?: ManagerOptions, changed?: (backend: Backend) => Partial<Backend>): Promise<LockManager>
   /** A claim of a lock with a TTL that does not matter, unless told otherwise. */
   claim(resource: string, settings?: Partial<Claim>): Claim
   /** Lets a claim that is held expire, with no race against the clock: it is held until the call. */
@@ -50,6 +54,7 @@ export interface World {
 
 export function openWorld(open: Open, traits: Traits): World {
   const opened: Process[] = []
+  const managers: LockManager[] = []
   const unheard: unknown[] = []
   const hear = (reason: unknown) => unheard.push(reason)
   process.on('unhandledRejection', hear)
@@ -67,6 +72,17 @@ export function openWorld(open: Open, traits: Traits): World {
       return one
     },
     three: () => Promise.all([world.open(), world.open(), world.open()]),
+    async locks(options, changed) {
+      const factory = await open()
+      const backend: BackendFactory = (scope) => {
+        const inner = factory(scope)
+        return changed ? instead(inner, changed(inner)) : inner
+      }
+      const locks = createLocks(backend, { prefix, logger: QUIET, ...options })
+      managers.push(locks)
+      await locks.ready()
+      return locks
+    },
     claim: (resource, settings) => ({ id: randomId(), resource, take: 1, limit: 1, ttlMs: LONG_MS, ...settings }),
     async letExpire(holder, claim) {
       const state = await holder.renew(claim, shortMs, true)
@@ -76,7 +92,7 @@ export function openWorld(open: Open, traits: Traits): World {
     // A store may count whole milliseconds, or look only now and then.
     pastExpiry: () => sleep(shortMs + 50),
     async close() {
-      await Promise.all(opened.map((one) => one.close()))
+      await Promise.all([...opened, ...managers].map((one) => one.close()))
       // Node reports a rejection that nobody handles after the microtasks of its turn.
       await sleep(0)
       process.off('unhandledRejection', hear)
@@ -86,6 +102,19 @@ export function openWorld(open: Open, traits: Traits): World {
     },
   }
   return world
+}
+
+/** What tests do to a store is no news. */
+const QUIET = { info() {}, warn() {}, error() {} }
+
+/** A backend of which some parts are others. */
+function instead(backend: Backend, parts: Partial<Backend>): Backend {
+  return new Proxy(backend, {
+    get(target, name) {
+      const part: unknown = Reflect.get(name in parts ? parts : target, name)
+      return typeof part === 'function' ? part.bind(target) : part
+    },
+  })
 }
 
 /** Under which epoch a claim holds, or held. */

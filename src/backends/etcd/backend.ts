@@ -1,8 +1,9 @@
 /** etcd, as the core sees it: a claim is a key in a directory, and a list is a transaction. */
 import type {
-  Backend, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
+  Backend, Board, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
 } from '../../core/backend.js'
 import { ConnectorError } from '../../core/errors.js'
+import { EtcdBoard } from './board.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
 import { etcdError } from './errors.js'
@@ -12,6 +13,7 @@ import { EtcdVersionedStore } from './versioned-store.js'
 export class EtcdBackend implements Backend {
   readonly name = 'etcd'
   readonly store: VersionedStore
+  readonly board: Board
   readonly #client: EtcdClient
   readonly #steps: Steps
   #isClosed = false
@@ -20,12 +22,13 @@ export class EtcdBackend implements Backend {
   constructor(client: EtcdClient, scope: Scope) {
     this.#client = client
     this.#steps = new Steps(client, scope)
-    this.store = new EtcdVersionedStore(client, () => this.#checkOpen())
+    this.board = new EtcdBoard(client, (claim) => this.#steps.known(claim), () => this.#checkOpen())
+    this.store = new EtcdVersionedStore(client, () => this.#checkOpen(), (held) => this.#steps.findHeld(held))
   }
 
   get traits(): Traits {
     const { minTtlMs } = this.#steps.leases
-    return { fair: true, wakes: 'push', minTtlMs, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity, transactions: true }
+    return { fair: true, wakes: 'push', minTtlMs, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity, transactions: true, ownership: true }
   }
 
   get trouble(): Error | undefined {
@@ -73,6 +76,19 @@ export class EtcdBackend implements Backend {
     } catch (error) {
       throw etcdError(error)
     }
+  }
+
+  async leaseTtlMs(lease: bigint): Promise<number | undefined> {
+    this.#checkOpen()
+    try {
+      return await this.#steps.leases.ttlMs(lease)
+    } catch (error) {
+      throw etcdError(error)
+    }
+  }
+
+  leaveLease(lease: bigint, waiting: 'too' | 'goes'): Promise<void> {
+    return this.#steps.leave(lease, waiting)
   }
 
   async close(): Promise<void> {

@@ -3,6 +3,7 @@
  *
  *   <prefix>/<key>/<lease>-<n>   a claim: in the order in which they were created they are the line for <key>; <n> is used again
  *   <prefix>/%/<lease>           the mailbox of a process: what others tell it, and whose end is the lease's
+ *   <resource><lease>            what a session has: as it is, since programs in Go have the same; the resource ends with a `/`
  *
  * `etcdctl lock <prefix>/<key>` and Go's Mutex stand in the same line. `/` and `%` in a key are escaped, or `a` and `a/b` would get
  * into each other's way. Within the code a key is text with a character for each byte, since others may have made it of any.
@@ -28,6 +29,7 @@ export class Keys {
     return `${directory}${lease.toString(16)}-${number}`
   }
 
+
   mailbox(lease: bigint): string {
     return `${this.#root}${MAILBOXES}/${lease.toString(16)}`
   }
@@ -44,6 +46,15 @@ export class Keys {
     const from = `${this.#root}${escape(beginning)}`
     return { key: toBytes(from), rangeEnd: toBytes(afterAll(from)) }
   }
+}
+
+/** Where what sessions have of a resource is. */
+export function memberDirectory(resource: string): string {
+  return bytesOf(resource)
+}
+
+export function memberKey(directory: string, lease: bigint): string {
+  return `${directory}${lease.toString(16)}`
 }
 
 /** The first key that is not in a directory any more. */

@@ -4,12 +4,17 @@
  *
  *   granting → alive → over (it has expired or was revoked, or nobody has used it for as long as it lasts)
  *
+ * A session has one of its own: it lasts for its TTL and no longer, is renewed only when the session is, and others of the same
+ * session may have put things on it that are not known here.
+ *
  * Each has a mailbox: a key that ends with it. One watch on that tells at once when the lease is over, whatever was the reason, and
  * what others have to say to this process.
  */
+import type { Claim } from '../../core/backend.js'
 import type { Clock, Timer } from '../../core/clock.js'
 import { BackendError } from '../../core/errors.js'
 import type { EtcdClient } from './client/client.js'
+import { EtcdError } from './client/errors.js'
 import type { WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
 import { fromBytes, toBytes, type Keys } from './keys.js'
@@ -40,6 +45,10 @@ export class Lease {
   renewedAt: number
   usedAt: number
   isOver = false
+  /** Whether it is a session's own. If so: what keeps the session, and keys that may come to be there though nobody wants them. */
+  readonly isSessions: boolean
+  session: Claim | undefined
+  readonly ghosts = new Set<string>()
   readonly #slackMs: number
   beat: Timer | undefined
   watch: Watch | undefined
@@ -47,7 +56,8 @@ export class Lease {
   nextRenewal: Promise<void> | undefined
   underWay: { readonly sentAt: number; readonly answered: Promise<void> } | undefined
 
-  constructor(id: bigint, lastsMs: number, ttlMs: number, grantedAt: number) {
+  constructor(id: bigint, lastsMs: number, ttlMs: number, grantedAt: number, isSessions = false) {
+    this.isSessions = isSessions
     this.id = id
     this.lastsMs = lastsMs
     this.#slackMs = lastsMs - ttlMs
@@ -75,6 +85,7 @@ export class Leases {
   /** By what they last at least. */
   readonly #byTtl = new Map<number, Lease | Promise<Lease>>()
   readonly #all = new Set<Lease>()
+  readonly #ofSessions = new Map<bigint, Lease>()
   #minTtlMs = 2_000
   #isClosed = false
 
@@ -129,8 +140,57 @@ export class Leases {
     return lease
   }
 
+  /** That of a session: granted, or renewed if it is there. */
+  async open(id: bigint, ttlMs: number): Promise<Lease> {
+    const askedAt = this.#clock.now()
+    const known = this.ofSession(id)
+    const lastsS = known ? await this.renew(known) : await this.#grantOrRenew(id, Math.ceil(ttlMs / 1_000))
+    const lease = this.ofSession(id)
+    if (lease) return lease
+    if (!lastsS) throw new BackendError('The lease ended meanwhile.', { transient: true })
+    const granted = new Lease(id, lastsS * 1_000, ttlMs, askedAt, true)
+    this.#all.add(granted)
+    this.#ofSessions.set(id, granted)
+    this.#openMailbox(granted)
+    return granted
+  }
+
+  async #grantOrRenew(id: bigint, ttlS: number): Promise<number> {
+    try {
+      return (await this.#client.leaseGrant(ttlS, id)).ttlS
+    } catch (error) {
+      if (!(error instanceof EtcdError && error.reason === 'lease-exists')) throw error
+      return this.#client.keepAlive(id, (ttlS * 1_000) / SILENT_PART)
+    }
+  }
+
+  /** Ends a session's, and with it all that the session has. */
+  async revoke(id: bigint): Promise<void> {
+    const lease = this.ofSession(id)
+    await this.#client.leaseRevoke(id)
+    if (lease) this.#stop(lease)
+  }
+
+  /** A session's, which others may have by now: it is no longer kept from here. */
+  leave(lease: Lease): void {
+    this.#stop(lease)
+  }
+
+  /** If it is there, as far as is known. */
+  ofSession(id: bigint): Lease | undefined {
+    return this.#ofSessions.get(id)
+  }
+
+  /** What one lasts when it is renewed, as it is by this. Undefined if there is none. */
+  async ttlMs(id: bigint): Promise<number | undefined> {
+    const ttlS = await this.#client.keepAlive(id, this.#minTtlMs)
+    return ttlS > 0 ? ttlS * 1_000 : undefined
+  }
+
   /** Undefined if the lease lasts long enough for a claim that is made at this moment, else resolves as soon as it does. */
   cover(lease: Lease, moment: number): Promise<void> | undefined {
+    // What a session has ends with it, however long it should last.
+    if (lease.isSessions) return undefined
     const { underWay } = lease
     if (!lease.covers(moment)) return underWay && lease.covers(moment, underWay.sentAt) ? underWay.answered : this.renew(lease)
     if (lease.isLow(moment) && !underWay) this.renew(lease).catch(() => {})
@@ -172,7 +232,7 @@ export class Leases {
 
   async close(): Promise<void> {
     this.#isClosed = true
-    const unused = [...this.#all].filter((lease) => !this.#listener.isUsed(lease))
+    const unused = [...this.#all].filter((lease) => !lease.isSessions && !this.#listener.isUsed(lease))
     for (const lease of this.#all) this.#stop(lease)
     await Promise.allSettled(unused.map(({ id }) => this.#client.leaseRevoke(id)))
   }
@@ -229,6 +289,7 @@ export class Leases {
     lease.beat?.cancel()
     lease.watch?.close()
     this.#all.delete(lease)
+    if (this.#ofSessions.get(lease.id) === lease) this.#ofSessions.delete(lease.id)
     for (const [ttlS, known] of this.#byTtl) if (known === lease) this.#byTtl.delete(ttlS)
   }
 }

@@ -1,6 +1,6 @@
 /** The claims of this process, with what is known of each. */
 import type { Claim } from '../../core/backend.js'
-import type { ClaimValue } from './claim-value.js'
+import { writeValue, type ClaimValue } from './claim-value.js'
 import type { Lease } from './leases.js'
 import type { KeyNumber } from './numbers.js'
 
@@ -32,6 +32,10 @@ export class OwnClaim {
   isToBeSeen = false
   /** How many requests that may change it were sent. */
   writes = 0
+  /** Settled when its key has been deleted, or could not be. */
+  leaving: Promise<unknown> | undefined
+  /** Of a session's: its key was there before, with whatever value. */
+  wasThere = false
   /** None if another gave its key its name. */
   readonly keyNumber: KeyNumber | undefined
 
@@ -42,6 +46,12 @@ export class OwnClaim {
     this.lease = lease
     this.value = value
     this.keyNumber = keyNumber
+  }
+
+  /** What is written at its key. What a session has says what the session wants it to, and no more. */
+  get bytes(): Buffer {
+    const { lease } = this.claim
+    return lease ? Buffer.from(lease.value ?? '') : writeValue(this.value)
   }
 
   get isHeld(): boolean {

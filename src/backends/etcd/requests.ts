@@ -1,44 +1,67 @@
 /** What is asked of etcd about a claim: the parts of a transaction. */
-import { writeValue } from './claim-value.js'
 import type { Compare, RangeResponse, RequestOp } from './client/messages.js'
-import { endOf, toBytes } from './keys.js'
+import { endOf } from './keys.js'
 import { Line, standingsIn } from './line.js'
 import type { OwnClaim } from './own-claims.js'
+import type { Outcome, Step } from './txns.js'
 
 export function rangeOf(directory: string): RequestOp {
-  return { kind: 'range', key: toBytes(directory), rangeEnd: toBytes(endOf(directory)) }
+  return { kind: 'range', key: directory, rangeEnd: endOf(directory) }
 }
 
-function putOf({ key, value, lease }: OwnClaim): RequestOp {
-  return { kind: 'put', key: toBytes(key), value: writeValue(value), lease: lease.id }
+function putOf({ key, bytes, lease }: OwnClaim): RequestOp {
+  return { kind: 'put', key: key, value: bytes, lease: lease.id }
 }
 
-export function isOn({ key, lease }: OwnClaim): Compare {
-  return { key: toBytes(key), target: 'lease', value: lease.id }
+/** Whether it is there. What a session has next of the same resource has the same key, on the same lease. */
+export function isOn({ claim, key, lease, createRevision }: OwnClaim): Compare {
+  if (claim.lease && createRevision > 0n) return { key: key, target: 'create', value: createRevision }
+  return { key: key, target: 'lease', value: lease.id }
 }
 
 export type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }
 
-/** A key that nobody had before needs no condition. */
-export function joining(own: OwnClaim): Asked {
-  return { success: [putOf(own), rangeOf(own.directory)], isLikely: true }
+/**
+ * A key that nobody had before needs no condition. Who is there is read before the key is put: mostly that is nobody, and what is
+ * our own need not be sent back to us.
+ */
+export function joining(own: OwnClaim): Step {
+  const { directory, lease } = own
+  return { kind: 'claim', success: [rangeOf(directory), putOf(own)], isLikely: true, directory, lease: lease.id }
 }
 
 /** Perhaps it has joined already. */
-export function joiningOnce(own: OwnClaim): Asked {
-  const isNew: Compare = { key: toBytes(own.key), target: 'create', value: 0n }
-  return { compare: [isNew], success: [putOf(own), rangeOf(own.directory)], failure: [rangeOf(own.directory)], isLikely: false }
+export function joiningOnce(own: OwnClaim): Step {
+  const { directory, lease } = own
+  const isNew: Compare = { key: own.key, target: 'create', value: 0n }
+  const success = [rangeOf(directory), putOf(own)]
+  return { kind: 'claim', compare: [isNew], success, failure: [rangeOf(directory)], isLikely: false, directory, lease: lease.id }
 }
 
 /** Only if nobody is there; and if somebody is, nothing is written. */
-export function taking(own: OwnClaim): Asked {
-  const { directory } = own
-  const isEmpty: Compare = { key: toBytes(directory), rangeEnd: toBytes(endOf(directory)), target: 'create', value: 0n }
-  return { compare: [isEmpty], success: [putOf(own)], failure: [rangeOf(directory)], isLikely: false }
+export function taking(own: OwnClaim): Step {
+  const { directory, lease } = own
+  const isEmpty: Compare = { key: directory, rangeEnd: endOf(directory), target: 'create', value: 0n }
+  return { kind: 'claim', compare: [isEmpty], success: [putOf(own)], failure: [rangeOf(directory)], isLikely: false, directory, lease: lease.id }
 }
 
 export function looking(own: OwnClaim): Asked {
   return { success: [rangeOf(own.directory)], isLikely: true }
+}
+
+/** Whether its key was put where no other is. */
+export function isAlone({ responses: [first, second] }: Outcome): boolean {
+  return first?.kind === 'put' || (first?.kind === 'range' && first.kvs.length === 0 && second?.kind === 'put')
+}
+
+/** The line after a claim has asked. */
+export function lineAfter(own: OwnClaim, { responses: [before, put], revision }: Outcome): Line {
+  const { claim, directory, key, lease } = own
+  const standings = standingsIn(directory, (before as RangeResponse).kvs)
+  if (!put) return new Line(standings)
+  const known = standings.find((standing) => standing.key === key)
+  const mine = { key, createRevision: known?.createRevision ?? revision, modRevision: revision, lease: lease.id, value: claim.lease ? undefined : own.value }
+  return new Line([...standings.filter((standing) => standing !== known), mine])
 }
 
 export function lineOf(directory: string, response: unknown): Line {

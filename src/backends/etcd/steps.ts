@@ -1,9 +1,9 @@
 /** The steps in etcd: what is asked for about one claim is a part of a transaction that others share. */
 import {
-  ALL_SLOTS, type Claim, type ClaimState, type ReleaseState, type Renewal, type RenewState, type ResourceState, type RevokeState,
-  type Scope,
+  ALL_SLOTS, type Claim, type ClaimState, type Failed, type Held, type Leased, type ReleaseState, type Renewal, type RenewState,
+  type ResourceState, type RevokeState, type Scope,
 } from '../../core/backend.js'
-import { BackendError } from '../../core/errors.js'
+import { BackendError, SessionExpiredError } from '../../core/errors.js'
 import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
@@ -11,7 +11,7 @@ import type { EtcdClient } from './client/client.js'
 import type { DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
 import { etcdError, isLeaseGone, mayBeDone } from './errors.js'
 import { inspect } from './inspect.js'
-import { toBytes, Keys } from './keys.js'
+import { memberDirectory, memberKey, toBytes, Keys } from './keys.js'
 import { Leases, type Lease, type LeaseListener } from './leases.js'
 import { Line, standingOf, type Standing } from './line.js'
 import { Lookouts, type LookoutListener } from './lookouts.js'
@@ -19,7 +19,7 @@ import { readMessage, type Message } from './mailbox.js'
 import { Numbers } from './numbers.js'
 import { Others, TRIES } from './others.js'
 import { OwnClaim, OwnClaims } from './own-claims.js'
-import { isOn, joining, joiningOnce, lineOf, looking, rangeOf, taking } from './requests.js'
+import { isAlone, isOn, joining, joiningOnce, lineAfter, lineOf, looking, rangeOf, taking } from './requests.js'
 import { Sweeper } from './sweeper.js'
 import { Txns, type Outcome } from './txns.js'
 
@@ -57,33 +57,42 @@ export class Steps implements LeaseListener, LookoutListener {
 
   // Claiming
 
-  async claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+  claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
     const never = neverHolds(claim)
-    if (never) return never
-    try {
-      const own = this.#claims.named(claim)
-      if (own) return await this.#askAgain(own, ifBusy)
-      // Where there are several slots, only who is in line knows whether there is one left.
-      if (ifBusy === 'leave' && claim.limit > 1) return await this.#tryToJoin(claim)
-      return await this.#ask(claim, ifBusy)
-    } catch (error) {
-      return { status: 'failed', error: etcdError(error) }
-    }
+    return never ? Promise.resolve(never) : this.#claim(claim, ifBusy).catch(asFailed)
+  }
+
+  #claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+    if (claim.lease?.role === 'session') return this.#openSession(claim, claim.lease)
+    const own = this.#claims.named(claim)
+    if (own) return this.#askAgain(own, ifBusy)
+    // Where there are several slots, only who is in line knows whether there is one left.
+    return ifBusy === 'leave' && claim.limit > 1 ? this.#tryToJoin(claim) : this.#ask(claim, ifBusy)
+  }
+
+  async #openSession(claim: Claim, { id }: Leased): Promise<ClaimState> {
+    const lease = await this.leases.open(id, claim.ttlMs)
+    lease.session = claim
+    return { status: 'held', epoch: 1n, waiting: 0 }
   }
 
   async #ask(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+    if (claim.lease) await this.#afterLast(claim, claim.lease)
     for (let tries = 1; ; tries++) {
       const sentAt = this.#now
-      const lease = this.leases.for(claim.ttlMs)
+      const lease = claim.lease ? this.#leaseOf(claim.lease) : this.leases.for(claim.ttlMs)
       const own = this.#newOwn(claim, lease instanceof Promise ? await lease : lease)
-      const outcome = this.#txns.run({ ...(ifBusy === 'queue' ? joining(own) : taking(own)), kind: 'claim', directory: own.directory, lease: own.lease.id })
+      const outcome = this.#txns.run(ifBusy === 'leave' ? taking(own) : claim.lease ? joiningOnce(own) : joining(own))
       const covered = this.#covered(own.lease, sentAt)
       try {
         const answer = await this.#answerAbout(own, outcome)
-        await covered
-        return await this.#asked(own, sentAt, ifBusy, answer)
+        if (covered) await covered
+        const state = this.#asked(own, sentAt, ifBusy, answer)
+        return state instanceof Promise ? await state : state
       } catch (error) {
         if (isLeaseGone(error)) this.leases.over(own.lease)
+        // There is no other that a session could have it on; one that has come since is of whoever has taken the session up again.
+        if (own.lease.isOver && claim.lease) throw hasEnded(claim.lease)
         if (own.lease.isOver && tries < TRIES) continue
         this.#failedToAsk(own)
         throw error
@@ -91,14 +100,40 @@ export class Steps implements LeaseListener, LookoutListener {
     }
   }
 
+  #leaseOf({ id }: Leased): Lease {
+    const lease = this.leases.ofSession(id)
+    if (!lease) throw hasEnded({ id })
+    return lease
+  }
+
+  /** The session is another's by now, or will be, who has the same keys for the same things: none of them is touched from here any more. */
+  async leave(id: bigint, waiting: 'too' | 'goes'): Promise<void> {
+    const lease = this.leases.ofSession(id)
+    if (!lease) return
+    this.leases.leave(lease)
+    const left = this.#claims.on(lease)
+    const going = waiting === 'goes' ? left.filter(({ isHeld }) => !isHeld) : []
+    // From now on nobody knows them by their name, who would delete them once more.
+    for (const own of going) this.#claims.leaves(own)
+    const gone = Promise.allSettled(going.map((own) => this.#delete(own)))
+    for (const own of left) if (!going.includes(own)) this.#forget(own)
+    if (going.length > 0) await inTime(gone)
+    for (const own of going) this.#forget(own)
+  }
+
+  /** What a session has of a resource has one key: the last is let go of before the next is asked for. */
+  async #afterLast({ resource }: Claim, { id }: Leased): Promise<void> {
+    const key = memberKey(memberDirectory(resource), id)
+    await this.#claims.at(key)?.leaving?.catch(() => {})
+    if (this.#claims.at(key)?.state === 'leaving') throw new BackendError('What the session had there could not be let go of yet.', { transient: true })
+  }
+
   /** What was refused has left nothing behind. Of all else that fails, such as the renewal of the lease, that is not known. */
-  async #answerAbout(own: OwnClaim, outcome: Promise<Outcome>): Promise<Outcome> {
-    try {
-      return await outcome
-    } catch (error) {
+  #answerAbout(own: OwnClaim, outcome: Promise<Outcome>): Promise<Outcome> {
+    return outcome.catch((error: unknown) => {
       if (!mayBeDone(error)) this.#gone(own, false)
       throw error
-    }
+    })
   }
 
   /** It may be there. Unless it is asked for again, it goes at its TTL: else it would stay for as long as its lease is kept alive. */
@@ -138,7 +173,7 @@ export class Steps implements LeaseListener, LookoutListener {
       this.#failedToAsk(own)
       throw error
     }
-    const line = lineOf(own.directory, outcome.responses.at(-1))
+    const line = lineAfter(own, outcome)
     // The line may be older than what has become of it since.
     if (isLeaving(own)) {
       this.#claims.leaves(own)
@@ -155,8 +190,7 @@ export class Steps implements LeaseListener, LookoutListener {
 
   /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
   async #tryToJoin(claim: Claim): Promise<ClaimState> {
-    const directory = this.#keys.directory(claim.resource)
-    const line = await this.#others.read(directory)
+    const line = await this.#others.read(claim.lease ? memberDirectory(claim.resource) : this.#keys.directory(claim.resource))
     const limit = line.limitBeside('')
     if (limit !== undefined && limit !== claim.limit) return anotherLimit(claim, limit)
     const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
@@ -167,24 +201,28 @@ export class Steps implements LeaseListener, LookoutListener {
     return own ? this.#askAgain(own, 'leave') : state
   }
 
-  async #asked(own: OwnClaim, sentAt: number, ifBusy: 'queue' | 'leave', outcome: Outcome): Promise<ClaimState> {
-    const { claim, key } = own
+  /** At once, if it was alone. */
+  #asked(own: OwnClaim, sentAt: number, ifBusy: 'queue' | 'leave', outcome: Outcome): ClaimState | Promise<ClaimState> {
     // Its key went with it, and nobody would be told.
     if (own.lease.isOver) throw new BackendError('The lease ended meanwhile.', { transient: true })
-    if (isLeaving(own)) {
-      // Whoever released it did not wait for the answer, and may have come before it.
-      await this.#delete(own)
-      return { status: 'failed', error: new BackendError('The claim was withdrawn meanwhile.', { transient: true }) }
-    }
+    if (isLeaving(own)) return this.#withdrawn(own)
     own.isUnsure = false
-    const last = outcome.responses.at(-1)
-    if (last?.kind !== 'range') {
-      // It was alone.
-      own.createRevision = outcome.revision
-      own.knownSince = this.#now
-      return this.#held(own, sentAt, 0)
-    }
-    const line = lineOf(own.directory, last)
+    own.wasThere ||= !outcome.succeeded
+    if (!isAlone(outcome)) return this.#askedAmong(own, sentAt, ifBusy, outcome)
+    own.createRevision = outcome.revision
+    own.knownSince = this.#now
+    return this.#held(own, sentAt, 0)
+  }
+
+  /** Whoever released it did not wait for the answer, and may have come before it. */
+  async #withdrawn(own: OwnClaim): Promise<ClaimState> {
+    await this.#delete(own)
+    return { status: 'failed', error: new BackendError('The claim was withdrawn meanwhile.', { transient: true }) }
+  }
+
+  async #askedAmong(own: OwnClaim, sentAt: number, ifBusy: 'queue' | 'leave', outcome: Outcome): Promise<ClaimState> {
+    const { claim, key } = own
+    const line = lineAfter(own, outcome)
     const standing = line.find(key)
     const limit = line.limitBeside(key)
     const isOther = limit !== undefined && limit !== claim.limit
@@ -223,22 +261,41 @@ export class Steps implements LeaseListener, LookoutListener {
 
   #holds(own: OwnClaim, since: number): void {
     this.#lookouts.leave(own)
-    own.until = own.state === 'held' ? Math.max(own.until, since + own.value.ttl) : since + own.value.ttl
+    const until = own.claim.lease ? Infinity : since + own.value.ttl
+    own.until = own.state === 'held' ? Math.max(own.until, until) : until
     own.state = 'held'
     this.#sweeper.lookAt(own.until)
   }
 
   #newOwn(claim: Claim, lease: Lease): OwnClaim {
     const { id, resource, take, limit, ttlMs, type, metadata } = claim
-    const directory = this.#keys.directory(resource)
     const value: ClaimValue = {
       v: 1, id, owner: this.#scope.owner, ttl: ttlMs, at: Date.now(), take, limit, type, metadata,
     }
+    if (claim.lease) return this.#newMember(claim, lease, value)
+    const directory = this.#keys.directory(resource)
     const keyNumber = this.#numbers.take(directory)
     const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.id, keyNumber.number), lease, value, keyNumber)
     own.writes++
     this.#claims.add(own)
     return own
+  }
+
+  #newMember(claim: Claim, lease: Lease, value: ClaimValue): OwnClaim {
+    const directory = memberDirectory(claim.resource)
+    const own = new OwnClaim(claim, directory, memberKey(directory, lease.id), lease, value)
+    own.writes++
+    const before = this.#claims.at(own.key)
+    if (before) this.#supersede(before)
+    this.#claims.add(own)
+    return own
+  }
+
+  /** Nobody wants it any more, but its key may be there: then that is the next one's, and not for who lets go of this one to delete. */
+  #supersede(own: OwnClaim): void {
+    this.#lookouts.leave(own)
+    this.#claims.leaves(own)
+    if (own.isUnsure) own.lease.ghosts.add(own.key)
   }
 
   // Renewing
@@ -247,6 +304,7 @@ export class Steps implements LeaseListener, LookoutListener {
     // It may say another thing by the time of the answer.
     const { claim, ttlMs, exact, from, counting } = renewal
     try {
+      if (claim.lease?.role === 'session') return await this.#renewSession(claim.lease)
       if (from !== undefined) return await this.#takeOver(claim, ttlMs, from)
       const own = this.#claims.named(claim)
       const sentAt = this.#now
@@ -265,6 +323,12 @@ export class Steps implements LeaseListener, LookoutListener {
     } catch (error) {
       return { status: 'failed', error: etcdError(error) }
     }
+  }
+
+  async #renewSession({ id }: Leased): Promise<RenewState> {
+    const lease = this.leases.ofSession(id)
+    if (lease) await this.leases.renew(lease)
+    return lease && !lease.isOver ? { status: 'held', waiting: undefined } : { status: 'lost' }
   }
 
   #settle(own: OwnClaim, line: Line): void {
@@ -392,21 +456,34 @@ export class Steps implements LeaseListener, LookoutListener {
 
   // Releasing
 
-  async release(claim: Claim): Promise<ReleaseState> {
+  release(claim: Claim): Promise<ReleaseState> {
     const own = this.#claims.named(claim)
-    try {
-      return { status: own ? await this.#delete(own) : await this.#others.release(claim) }
-    } catch (error) {
-      return { status: 'failed', error: etcdError(error) }
-    }
+    if (claim.lease && !own) return this.#releaseOfSession(claim.lease).then(asReleased, asFailed)
+    const status = own ? this.#delete(own) : this.#others.release(claim)
+    return status.then(asReleased, asFailed)
   }
 
-  async #delete(own: OwnClaim): Promise<'released' | 'not-held' | 'unknown'> {
+  /** What this process does not know to be there is not the session's any more, but for its lease. */
+  async #releaseOfSession({ id, role }: Leased): Promise<'released' | 'not-held'> {
+    if (role === 'member') return 'not-held'
+    await this.leases.revoke(id)
+    return 'released'
+  }
+
+  #delete(own: OwnClaim): Promise<'released' | 'not-held' | 'unknown'> {
+    const deleted = this.#deleteNow(own)
+    own.leaving = deleted
+    return deleted
+  }
+
+  async #deleteNow(own: OwnClaim): Promise<'released' | 'not-held' | 'unknown'> {
     const { isUnsure, isHeld, key, directory } = own
+    if (own.claim.lease && this.#claims.at(key) !== own) return 'not-held'
     this.#lookouts.leave(own)
     own.state = 'leaving'
     own.writes++
-    const remove: RequestOp = { kind: 'delete', key: toBytes(key) }
+    if (own.claim.lease && own.createRevision === 0n && !(await this.#isFound(own))) return 'unknown'
+    const remove: RequestOp = { kind: 'delete', key }
     // One that waits may have come to hold it without our knowing.
     const success: RequestOp[] = isHeld ? [remove] : [rangeOf(directory), remove]
     let outcome: Outcome
@@ -414,8 +491,7 @@ export class Steps implements LeaseListener, LookoutListener {
       outcome = await this.#txns.run({ kind: 'release', compare: [isOn(own)], success, isLikely: !isUnsure })
     } catch (error) {
       own.isUnsure ||= mayBeDone(error)
-      own.until = this.#now
-      this.#sweeper.lookAt(this.#now + SWEEP_AGAIN_MS)
+      this.#sweepAgain(own)
       throw error
     }
     const { succeeded, responses } = outcome
@@ -428,6 +504,35 @@ export class Steps implements LeaseListener, LookoutListener {
     const line = lineOf(own.directory, responses[0])
     const standing = line.find(key)
     return standing && line.holds(standing) ? 'released' : 'not-held'
+  }
+
+  /**
+   * The next that the session has there has the same key on the same lease: so it is deleted only as it was created, or what is late of
+   * this would delete that one.
+   */
+  async #isFound(own: OwnClaim): Promise<boolean> {
+    try {
+      const standing = (await this.#look(own)).find(own.key)
+      if (this.#isMine(own, standing)) own.createRevision = standing!.createRevision
+      else this.#gone(own, false)
+    } catch (error) {
+      this.#sweepAgain(own)
+      throw error
+    }
+    return own.createRevision > 0n
+  }
+
+  #sweepAgain(own: OwnClaim): void {
+    own.until = this.#now
+    this.#sweeper.lookAt(this.#now + SWEEP_AGAIN_MS)
+  }
+
+  // For transactions
+
+  /** A claim that holds under this epoch, as far as is known: its place in the line is its epoch, too. */
+  findHeld({ claim, epoch }: Held): OwnClaim | undefined {
+    const own = this.#claims.named(claim)
+    return own?.state === 'held' && own.createRevision === epoch && own.until > this.#now ? own : undefined
   }
 
   // Whosever it is
@@ -449,7 +554,7 @@ export class Steps implements LeaseListener, LookoutListener {
 
   granted(own: OwnClaim, line: Line): void {
     // Whenever it came to hold, the server counts from there.
-    const since = own.lease.renewedAt
+    const since = own.lease.isSessions ? this.#now : own.lease.renewedAt
     const { resource, id: claimId } = own.claim
     // By the time that its holder has begun, it might be over: who asks has the lease renewed first.
     if (this.#now - since > own.value.ttl / 2) return this.#scope.wake({ kind: 'look', resource })
@@ -492,6 +597,8 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   over(lease: Lease): void {
+    const { session } = lease
+    if (session) this.#scope.wake({ kind: 'lost', resource: session.resource, claimId: session.id })
     for (const own of this.#claims.on(lease)) this.#lost(own)
   }
 
@@ -502,7 +609,7 @@ export class Steps implements LeaseListener, LookoutListener {
     }
     const mailbox = this.#keys.mailbox(lease.id)
     for (const key of keys) {
-      if (key === mailbox || this.#claims.at(key)) continue
+      if (key === mailbox || this.#claims.at(key) || (lease.isSessions && !lease.ghosts.has(key))) continue
       this.#deleteUnknown(key, lease).catch(() => {})
     }
   }
@@ -540,13 +647,20 @@ export class Steps implements LeaseListener, LookoutListener {
   /** `isSpotless`: nothing that was asked for about it can still happen. */
   #gone(own: OwnClaim, isSpotless: boolean): void {
     this.#claims.gone(own)
+    if (own.claim.lease && own.isUnsure) own.lease.ghosts.add(own.key)
     if (!own.keyNumber) return
     if (isSpotless) this.#numbers.free(own.directory, own.keyNumber)
     else this.#numbers.spend()
   }
 
-  #isMine(own: OwnClaim, standing: Standing | undefined): boolean {
-    return standing?.value?.id === own.claim.id
+  #isMine({ claim, lease, createRevision }: OwnClaim, standing: Standing | undefined): boolean {
+    if (!claim.lease) return standing?.value?.id === claim.id
+    return standing?.lease === lease.id && (createRevision === 0n || standing.createRevision === createRevision)
+  }
+
+  /** What is known of a claim of ours. */
+  known(claim: Claim): OwnClaim | undefined {
+    return this.#claims.named(claim)
   }
 
   get #now(): number {
@@ -561,6 +675,18 @@ export class Steps implements LeaseListener, LookoutListener {
     await inTime(Promise.allSettled(waiting.map((own) => this.#delete(own))))
     await inTime(this.leases.close())
   }
+}
+
+function hasEnded({ id }: Pick<Leased, 'id'>): SessionExpiredError {
+  return new SessionExpiredError(`The session ${id.toString(16)} has ended: etcd has no such lease any more.`)
+}
+
+function asFailed(error: unknown): Failed {
+  return { status: 'failed', error: etcdError(error) }
+}
+
+function asReleased(status: 'released' | 'not-held' | 'unknown'): ReleaseState {
+  return { status }
 }
 
 /** It may have come to this while something was awaited. */

@@ -74,7 +74,9 @@ export class Txns {
     const pending = this.#pending
     this.#pending = []
     if (pending.length === 1) return void this.#send(pending, true)
-    const ordered = [...pending.filter(isRelease), ...pending.filter((one) => !isRelease(one))]
+    const releases = pending.filter(isRelease)
+    const isMixed = releases.length > 0 && releases.length < pending.length
+    const ordered = isMixed ? [...releases, ...pending.filter((one) => !isRelease(one))] : pending
     for (const part of parts(ordered)) void this.#send(part, true)
   }
 
@@ -88,9 +90,16 @@ export class Txns {
   }
 
   async #send(part: readonly Pending[], together: boolean): Promise<void> {
-    const joined = together ? part.filter(({ step }) => step.isLikely) : []
-    const compare = joined.flatMap(({ step }) => step.compare ?? [])
-    const success = part.flatMap(({ step }) => (together && step.isLikely ? step.success : [nested(step)]))
+    const compare: Compare[] = []
+    const success: RequestOp[] = []
+    for (const { step } of part) {
+      if (together && step.isLikely) {
+        if (step.compare) compare.push(...step.compare)
+        success.push(...step.success)
+      } else {
+        success.push(nested(step))
+      }
+    }
     let answer: TxnResponse
     try {
       answer = await this.#client.txn({ compare, success })

@@ -5,12 +5,11 @@ import type {
 import { ConnectorError } from '../../core/errors.js'
 import type { Member, Waiter } from './resource.js'
 import type { MemoryStore } from './store.js'
-import type { MemoryVersionedStore } from './versioned-store.js'
 
 export class MemoryBackend implements Backend, Member {
   readonly name = 'memory'
   // Nobody can die without the store, so waiters need no heartbeat.
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Number.POSITIVE_INFINITY, transactions: true }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Number.POSITIVE_INFINITY, transactions: true, ownership: true }
   readonly waiting = new Set<Waiter>()
   readonly store: VersionedStore
   readonly #store: MemoryStore
@@ -21,8 +20,14 @@ export class MemoryBackend implements Backend, Member {
     this.#store = store
     this.#scope = scope
     this.store = {
-      read: async (keys, at) => this.#entries().read(keys, at),
-      commit: async (commit) => this.#entries().commit(commit),
+      read: async (keys, at) => {
+        this.#checkOpen()
+        return this.#store.entriesOf(this.prefix).read(keys, at)
+      },
+      commit: async (commit) => {
+        this.#checkOpen()
+        return this.#store.commit(this, commit)
+      },
     }
   }
 
@@ -77,11 +82,6 @@ export class MemoryBackend implements Backend, Member {
   async close(): Promise<void> {
     this.#closed = true
     this.#store.leave(this)
-  }
-
-  #entries(): MemoryVersionedStore {
-    this.#checkOpen()
-    return this.#store.entriesOf(this.prefix)
   }
 
   #checkOpen(): void {

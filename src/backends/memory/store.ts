@@ -3,7 +3,9 @@
  * limit together. Each method is one step, on one claim. There are no timers: a hold that has expired ends with the next
  * step on its resource, whoever takes it.
  */
-import type { Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState } from '../../core/backend.js'
+import type {
+  Claim, ClaimState, Commit, CommitState, Held, ReleaseState, Renewal, RenewState, ResourceState, RevokeState,
+} from '../../core/backend.js'
 import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { describe, Resource, type Hold, type Member } from './resource.js'
 import { MemoryVersionedStore } from './versioned-store.js'
@@ -34,6 +36,17 @@ export class MemoryStore {
     let entries = this.#entries.get(prefix)
     if (!entries) this.#entries.set(prefix, (entries = new MemoryVersionedStore()))
     return entries
+  }
+
+  async commit(member: Member, commit: Commit): Promise<CommitState> {
+    const now = this.#now()
+    const missing = commit.holds?.find((held) => !this.#holds(member, held, now))
+    return missing ? { status: 'not-held', claim: missing.claim } : this.entriesOf(member.prefix).commit(commit)
+  }
+
+  #holds(member: Member, { claim, epoch }: Held, now: number): boolean {
+    const hold = this.#find(member.prefix, claim.resource, now)?.hold(claim.id)
+    return hold?.member === member && hold.epoch === epoch && !hold.revoked
   }
 
   claim(member: Member, claim: Claim, ifBusy: 'queue' | 'leave'): ClaimState {

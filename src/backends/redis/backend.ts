@@ -13,7 +13,7 @@ const SCAN_PAGE = 200
 
 export class RedisBackend implements Backend {
   readonly name = 'redis'
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true }
+  readonly traits: Traits
   /** In a cluster, what cannot share a script anyway. */
   readonly partOf: ((resource: string) => number) | undefined
   readonly #client: RedisClient
@@ -33,8 +33,10 @@ export class RedisBackend implements Backend {
       throw new ConfigurationError(`On a cluster a prefix has no "{", or something in "{…}", unlike "${scope.prefix}".`)
     }
     this.#keys = new Keys(scope.prefix, client.isCluster)
+    const ownership = this.#keys.areTogether
+    this.traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true, ownership }
     this.#steps = new Steps(client, scope, this.#keys, options)
-    this.store = new RedisVersionedStore(client, this.#keys, scope.clock)
+    this.store = new RedisVersionedStore(client, this.#keys, scope)
     this.partOf = client.isCluster ? (resource) => this.#keys.slotOf(resource) : undefined
   }
 

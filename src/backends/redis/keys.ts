@@ -24,6 +24,11 @@ export class Keys {
     return this.#isCluster ? slotOf(this.#lock + resource) : 0
   }
 
+  /** Whether all keys are in one slot, so that a script can see locks and entries at once: on a cluster, if the prefix has a tag. */
+  get areTogether(): boolean {
+    return !this.#isCluster || this.#prefix.includes('{')
+  }
+
   fence(slot: number): string {
     return this.#isCluster ? `${this.#prefix}:fence:{${tagOf(slot)}}` : `${this.#prefix}:fence`
   }

@@ -6,9 +6,9 @@
 import { isUtf8 } from 'node:buffer'
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Commit, CommitState, Snapshot, Versioned, VersionedStore } from '../../core/backend.js'
-import type { Clock } from '../../core/clock.js'
-import { BackendError, ConnectorError, type HoldfastError } from '../../core/errors.js'
+import type { Commit, CommitState, Scope, Snapshot, Versioned, VersionedStore } from '../../core/backend.js'
+import { BackendError, ConfigurationError, ConnectorError, type HoldfastError } from '../../core/errors.js'
+import { tokenOf } from '../../core/token.js'
 import type { RedisClient } from './client.js'
 import { isReply } from './errors.js'
 import type { Keys } from './keys.js'
@@ -22,16 +22,19 @@ const commit = new Script(lua.commit)
 const GIVE_UP_MS = 2_000
 const FIRST_PAUSE_MS = 10
 
+const APART =
+  'On a cluster, locks and what transactions write are on different nodes: none can require a lock, unless the prefix has "{…}", such as "{app}".'
+
 export class RedisVersionedStore implements VersionedStore {
   readonly #client: RedisClient
   readonly #keys: Keys
-  readonly #clock: Clock
+  readonly #scope: Pick<Scope, 'clock' | 'owner'>
   #isClosed = false
 
-  constructor(client: RedisClient, keys: Keys, clock: Clock) {
+  constructor(client: RedisClient, keys: Keys, scope: Pick<Scope, 'clock' | 'owner'>) {
     this.#client = client
     this.#keys = keys
-    this.#clock = clock
+    this.#scope = scope
   }
 
   async read(keys: readonly string[], at?: bigint): Promise<Snapshot | undefined> {
@@ -39,27 +42,32 @@ export class RedisVersionedStore implements VersionedStore {
     return last === undefined ? undefined : { revision: at ?? BigInt(last), values: found.map(parseEntry) }
   }
 
-  async commit({ comparisons, puts, deletes, reads }: Commit): Promise<CommitState> {
+  async commit({ comparisons, holds = [], puts, deletes, reads }: Commit): Promise<CommitState> {
+    if (holds.length > 0 && !this.#keys.areTogether) throw new ConfigurationError(APART)
+    const { clock, owner } = this.#scope
     const record = this.#keys.commit(randomBytes(16).toString('hex'))
+    const locks = holds.map(({ claim }) => this.#keys.lockOf(claim.resource))
     const words = [
       ...[comparisons, puts, deletes, reads].map((list) => String(list.length)),
       ...comparisons.flatMap(({ key, is, revision }) => [key, is === 'equal' ? '=' : '<', String(revision)]),
       ...puts.flatMap(({ key, value }) => [key, textOf(value)]),
       ...deletes,
       ...reads,
+      ...holds.map(({ claim, epoch }) => tokenOf(claim.id, epoch, owner)),
     ]
-    const giveUpAt = this.#clock.now() + GIVE_UP_MS
+    const giveUpAt = clock.now() + GIVE_UP_MS
     let isUnsure = false
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs *= 2) {
       try {
-        const answer = await this.#run(commit, 2, [this.#keys.entries, record, isUnsure ? 'again' : '', ...words])
-        const [status, revision, ...found] = answer
-        if (status === 'committed') return { status, revision: BigInt(revision!) }
-        return { status: 'conflict', revision: BigInt(revision!), values: found.map(parseEntry) }
+        const keys = [this.#keys.entries, record, ...locks]
+        const [status, number, ...found] = await this.#run(commit, keys.length, [...keys, isUnsure ? 'again' : '', ...words])
+        if (status === 'committed') return { status, revision: BigInt(number!) }
+        if (status === 'not-held') return { status, claim: holds[Number(number) - 1]!.claim }
+        return { status: 'conflict', revision: BigInt(number!), values: found.map(parseEntry) }
       } catch (error) {
         isUnsure ||= error instanceof BackendError && !isReply(error)
         if (!isUnsure) throw error
-        if (this.#isClosed || this.#clock.now() + pauseMs > giveUpAt) return { status: 'unknown', error: error as HoldfastError }
+        if (this.#isClosed || clock.now() + pauseMs > giveUpAt) return { status: 'unknown', error: error as HoldfastError }
         await sleep(pauseMs * (0.5 + Math.random() / 2))
       }
     }

@@ -1,9 +1,16 @@
 /** Transactions on the versioned store, at each level of isolation: what etcd's client for Go promises of them. */
 import assert from 'node:assert/strict'
 import { Answers } from '../../core/answer.js'
-import { stm, type Committed, type Isolation, type StmOptions, type Transaction } from '../../primitives/stm.js'
+import { OwnClaim } from '../../core/batcher.js'
+import { Claims } from '../../core/claims.js'
+import { OwnershipLostError } from '../../core/errors.js'
+import { Hold } from '../../core/hold.js'
+import { Ownership } from '../../core/ownership.js'
+import { stm, type Committed, type StmOptions } from '../../primitives/stm.js'
+import type { Isolation, Transaction } from '../../primitives/transaction.js'
 import type { Suite } from '../conformance.js'
-import type { Process } from '../harness.js'
+import { LONG_MS, type Process, type World } from '../harness.js'
+import { replay, type Replayed } from '../replay.js'
 import { committed, keysOf, now, shown, storeOf, text } from './storing.js'
 
 type Apply<R> = (tx: Transaction) => R
@@ -134,6 +141,45 @@ export function transactions({ theme, test, traits }: Suite): void {
       assert.equal(tries, 1)
     })
 
+    if (traits.ownership) {
+      for (const isolation of [...SERIALIZABLE, 'read-committed'] as const) {
+        test(`write under a lock that they require, and nothing once another has it: ${isolation}`, async (world) => {
+          const [a, b] = await world.three()
+          const [x] = keysOf(world, 'x')
+          const ours = await held(world, a)
+          const count = (hold: Hold) => async (tx: Transaction) => {
+            tx.requires(new Ownership(hold))
+            tx.put(x, String(Number(await tx.get(x)) + 1))
+          }
+          for (let i = 1; i <= 3; i++) assert.equal((await run(a, count(ours), { isolation, prefetch: i === 2 ? [x] : [] })).tries, 1)
+          await b.revoke('key', 'now')
+          const theirs = await held(world, b)
+          await run(b, count(theirs), { isolation })
+          let tries = 0
+          await assert.rejects(run(a, (tx) => {
+            tries++
+            return count(ours)(tx)
+          }, { isolation }), OwnershipLostError)
+          assert.deepEqual([tries, ours.isLost], [1, true])
+          await run(b, count(theirs), { isolation })
+          assert.equal(shown(await now(storeOf(b), x))[0]?.[0], '5')
+        })
+      }
+
+      test('that only read are told as well that a lock is not theirs', async (world) => {
+        const [a, b] = await world.three()
+        const [x] = keysOf(world, 'x')
+        const hold = await held(world, a)
+        const read = (tx: Transaction) => {
+          tx.requires(new Ownership(hold))
+          return tx.get(x)
+        }
+        assert.equal((await run(a, read)).result, '')
+        await b.revoke('key', 'now')
+        await assert.rejects(run(a, read), OwnershipLostError)
+      })
+    }
+
     for (const isolation of SERIALIZABLE) {
       test(`keep the sum of five accounts: ${isolation}`, async (world) => {
         const processes = await world.three()
@@ -170,6 +216,17 @@ export function transactions({ theme, test, traits }: Suite): void {
   })
 }
 
+/** What the process takes itself to hold, and goes on to: what the store tells reaches the world only. */
+async function held(world: World, process: Process): Promise<Hold> {
+  const { backend, owner, clock } = process
+  const claims = new Claims(() => backend, { prefix: world.prefix, owner, clock, retryMs: LONG_MS }, () => {})
+  const claim = new OwnClaim({ ...world.claim('key'), type: undefined, metadata: undefined, place: undefined })
+  const { epoch } = await process.hold(claim)
+  const now = clock.now()
+  const terms = { autoRenew: false, renewEveryMs: undefined, maxHoldMs: undefined }
+  return new Hold(claim, { epoch, deadline: now + LONG_MS, turn: 0, now }, terms, claims)
+}
+
 async function run<R>(process: Process, apply: Apply<R>, options: StmOptions = {}): Promise<Committed & { result: Awaited<R> }> {
   const { backend, clock } = process
   const answers = new Answers(clock, backend)
@@ -188,17 +245,11 @@ interface Recorded {
   put(key: string, value: string): void
 }
 
-interface Entry {
-  readonly revision: bigint
-  readonly reads: ReadonlyMap<string, string>
-  readonly writes: ReadonlyMap<string, string>
-}
-
 /** What was read and written, by transactions that ran at the same time. */
 class History {
   readonly #begin: bigint
   readonly #state: ReadonlyMap<string, string>
-  readonly #entries: Entry[] = []
+  readonly #entries: Replayed[] = []
 
   constructor(begin: bigint, state: ReadonlyMap<string, string>) {
     this.#begin = begin
@@ -226,19 +277,8 @@ class History {
     this.#entries.push({ revision, reads, writes })
   }
 
-  /** One after the other, in the order of their revisions, each must have read what was there. → what is there in the end */
+  /** → what is there in the end */
   check(): Map<string, string> {
-    const state = new Map(this.#state)
-    let last = this.#begin
-    // One that wrote nothing comes after the one whose revision it saw.
-    const inOrder = [...this.#entries].sort((a, b) => Number(a.revision - b.revision) || b.writes.size - a.writes.size)
-    for (const { revision, reads, writes } of inOrder) {
-      assert.ok(revision >= last, 'revisions are in order')
-      if (writes.size > 0) assert.ok(revision > last, 'no two commits have the same revision')
-      for (const [key, value] of reads) assert.equal(value, state.get(key), `${key}, as read for revision ${revision}`)
-      for (const [key, value] of writes) state.set(key, value)
-      last = revision
-    }
-    return state
+    return replay(this.#begin, this.#state, this.#entries)
   }
 }

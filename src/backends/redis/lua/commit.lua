@@ -1,13 +1,28 @@
 -- Writes keys for a transaction, if all comparisons are true.
 --
--- KEYS[1] = P:stm1 (see see.lua), KEYS[2] = P:stm1:{T}:<commit id>: what came of it, for a minute, since its answer may get lost.
+-- KEYS[1] = P:stm1 (see see.lua), KEYS[2] = P:stm1:{T}:<commit id>: what came of it, for a minute, since its answer may get lost. Then
+-- the locks that have to be held.
 -- ARGV[1] = 'again' if it may have been carried out already, or may yet be by an earlier sending; ARGV[2..5] = how many comparisons,
--- puts, deletes and reads follow. A comparison is a key, '=' or '<', a revision; a put is a key and a value; the others are keys.
--- Items of the reply: 'committed' and its revision; or 'conflict', the last revision, and what stands at each of the reads.
+-- puts, deletes and reads follow. A comparison is a key, '=' or '<', a revision; a put is a key and a value; the others are keys. At the
+-- end, for each of the locks the value that it has to have.
+-- Items of the reply: 'committed' and its revision; or 'not-held' and which of the locks; or 'conflict', the last revision, and what
+-- stands at each of the reads.
 
 local hash, record = KEYS[1], KEYS[2]
 local done = redis.call('GET', record)
 if done and done ~= 'refused' then return { 0, '', { 'committed', done } } end
+
+-- An earlier sending that comes after all must not find that it could be carried out by now.
+local function refuse(reply)
+  if ARGV[1] == 'again' then redis.call('SET', record, 'refused', 'PX', 60000) end
+  return { 0, '', reply }
+end
+
+-- Also revoked, the value is another. A key of another type is not our lock.
+local locks = #KEYS - 2
+for i = 1, locks do
+  if redis.pcall('GET', KEYS[i + 2]) ~= ARGV[#ARGV - locks + i] then return refuse({ 'not-held', i }) end
+end
 
 local last, deleted = string.match(redis.call('HGET', hash, '') or '0 0', '^(%d+) (%d+)$')
 local at = 5
@@ -24,12 +39,10 @@ for _ = 1, ARGV[2] do
 end
 
 if conflict then
-  -- An earlier sending that comes after all must not find that it could be carried out by now.
-  if ARGV[1] == 'again' then redis.call('SET', record, 'refused', 'PX', 60000) end
   local found = { 'conflict', last }
   at = at + ARGV[3] * 2 + ARGV[4]
   for i = 1, ARGV[5] do found[i + 2] = redis.call('HGET', hash, next_word()) or '' end
-  return { 0, '', found }
+  return refuse(found)
 end
 
 if ARGV[3] + ARGV[4] == 0 then return { 0, '', { 'committed', last } } end

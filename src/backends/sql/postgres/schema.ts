@@ -12,7 +12,7 @@ export interface PostgresNames {
 }
 
 /** In the names of functions: processes of an older version go on with theirs. */
-const VERSION = 1
+const VERSION = 2
 const TABLES = ['meta', 'locks', 'claims', 'clients', 'news', 'stores', 'entries', 'commits']
 /** The last one that is made: if it is there, all are. */
 const LAST = 'tidy_page'

@@ -3,23 +3,26 @@
  * for a while: if its answer was lost it is sent again under the same, and carried out once.
  */
 import { randomBytes } from 'node:crypto'
-import type { Commit, CommitState, Snapshot, VersionedStore } from '../../../core/backend.js'
+import type { Commit, CommitState, Held, Scope, Snapshot, VersionedStore } from '../../../core/backend.js'
 import { BackendError, HoldfastError } from '../../../core/errors.js'
+import { tokenOf } from '../../../core/token.js'
 import type { Database } from './database.js'
 import type { Retries } from './retries.js'
 
 type SnapshotAnswer = [revision: string, values: ([value: string, revision: string] | null)[]]
-type CommitAnswer = ['committed', revision: string] | ['conflict', SnapshotAnswer]
+type CommitAnswer = ['committed', revision: string] | ['not-held', which: number] | ['conflict', SnapshotAnswer]
 
 export class SqlVersionedStore implements VersionedStore {
   readonly #database: Database
   readonly #retries: Retries
   readonly #prefix: string
+  readonly #owner: string
 
-  constructor(database: Database, retries: Retries, prefix: string) {
+  constructor(database: Database, retries: Retries, { prefix, owner }: Pick<Scope, 'prefix' | 'owner'>) {
     this.#database = database
     this.#retries = retries
     this.#prefix = hex(prefix)
+    this.#owner = owner
   }
 
   async read(keys: readonly string[], at?: bigint): Promise<Snapshot | undefined> {
@@ -28,10 +31,12 @@ export class SqlVersionedStore implements VersionedStore {
     return answer ? snapshotOf(answer, at) : undefined
   }
 
-  async commit({ comparisons, puts, deletes, reads }: Commit): Promise<CommitState> {
+  async commit({ comparisons, holds = [], puts, deletes, reads }: Commit): Promise<CommitState> {
     const id = randomBytes(16).toString('hex')
+    const sorted = [...holds].sort(byKey)
     const asked = [
       JSON.stringify(comparisons.map(({ key, is, revision }) => ({ key: hex(key), equal: Number(is === 'equal'), revision: String(revision) }))),
+      JSON.stringify(sorted.map(({ claim, epoch }) => ({ key: hex(claim.resource), token: tokenOf(claim.id, epoch, this.#owner) }))),
       JSON.stringify(puts.map(({ key, value }) => ({ key: hex(key), value: hex(value) }))),
       listOf(deletes),
       listOf(reads),
@@ -46,9 +51,14 @@ export class SqlVersionedStore implements VersionedStore {
           throw error
         }
       })
-      return answer[0] === 'committed'
-        ? { status: 'committed', revision: BigInt(answer[1]) }
-        : { status: 'conflict', ...snapshotOf(answer[1]) }
+      switch (answer[0]) {
+        case 'committed':
+          return { status: 'committed', revision: BigInt(answer[1]) }
+        case 'not-held':
+          return { status: 'not-held', claim: sorted[answer[1] - 1]!.claim }
+        case 'conflict':
+          return { status: 'conflict', ...snapshotOf(answer[1]) }
+      }
     } catch (error) {
       if (isUnsure && error instanceof BackendError) return { status: 'unknown', error }
       throw error
@@ -61,6 +71,11 @@ function snapshotOf([revision, values]: SnapshotAnswer, at?: bigint): Snapshot {
     revision: at ?? BigInt(revision),
     values: values.map((entry) => (entry ? { value: Buffer.from(entry[0], 'hex'), revision: BigInt(entry[1]) } : undefined)),
   }
+}
+
+/** As bytes: the one order in which everybody locks the rows of several keys. */
+function byKey({ claim: a }: Held, { claim: b }: Held): number {
+  return Buffer.compare(Buffer.from(a.resource), Buffer.from(b.resource))
 }
 
 /** The server's time comes first, where others have to know it. */

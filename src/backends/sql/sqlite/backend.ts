@@ -44,7 +44,7 @@ interface Opened {
 
 export class SqliteBackend implements Backend {
   readonly name = 'sqlite'
-  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS, transactions: true }
+  readonly traits: Traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: HEARTBEAT_MS, transactions: true, ownership: true }
   readonly store: VersionedStore = {
     read: (keys, at) => this.#step((_, entries) => entries.read(keys, at)),
     commit: (commit) => this.#step((_, entries) => entries.commit(commit)),
@@ -180,7 +180,7 @@ export class SqliteBackend implements Backend {
     // Whichever way it is reached, its bells are in one place.
     const wakeUps = new WakeUps(realpathSync(file.path), this.#scope, this.#machine)
     const steps = new Steps(connection, this.#machine, this.#scope, wakeUps)
-    const entries = new Entries(connection, this.#scope.prefix)
+    const entries = new Entries(connection, this.#scope.prefix, (held) => steps.isHeld(held))
     const turns = new Turns(file.path)
     const tidy = new Tidy(connection, turns, steps, () => this.#machine.now())
     const tidying = new Tidying(this.#scope.clock, async () => {

@@ -2,17 +2,20 @@
  * Keys with values and versions in the file: each step is one transaction, run here, in this process. So a commit's answer cannot be
  * lost: whoever dies before it has nobody left to tell.
  */
-import type { Commit, CommitState, Comparison, Snapshot, Versioned } from '../../../core/backend.js'
+import type { Commit, CommitState, Comparison, Held, Snapshot, Versioned } from '../../../core/backend.js'
 import { toView, type Bytes } from '../rows.js'
 import type { Connection } from './connection.js'
 
 export class Entries {
   readonly #connection: Connection
   readonly #prefix: Buffer
+  readonly #isHeld: (held: Held) => boolean
 
-  constructor(connection: Connection, prefix: string) {
+  /** `isHeld` is asked within a transaction. */
+  constructor(connection: Connection, prefix: string, isHeld: (held: Held) => boolean) {
     this.#connection = connection
     this.#prefix = Buffer.from(prefix)
+    this.#isHeld = isHeld
   }
 
   read(keys: readonly string[], at?: bigint): Snapshot | undefined {
@@ -24,8 +27,10 @@ export class Entries {
     })
   }
 
-  commit({ comparisons, puts, deletes, reads }: Commit): CommitState {
+  commit({ comparisons, holds = [], puts, deletes, reads }: Commit): CommitState {
     return this.#connection.transaction((): CommitState => {
+      const missing = holds.find((held) => !this.#isHeld(held))
+      if (missing) return { status: 'not-held', claim: missing.claim }
       const last = this.#last()
       if (!comparisons.every((one) => this.#holds(one))) {
         return { status: 'conflict', revision: last.revision, values: reads.map((key) => this.#find(key)) }

@@ -7,7 +7,7 @@
  * their locks by their own deadlines, and whoever claims is told so.
  */
 import type {
-  Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState,
+  Claim, ClaimState, Held, ReleaseState, Renewal, RenewState, ResourceState, RevokeState,
 } from '../../../core/backend.js'
 import { anotherLimit, neverHolds } from '../../../core/slots.js'
 import { GONE_MS } from '../liveness.js'
@@ -155,6 +155,14 @@ export class Steps {
       if (holder || waiter) resource.settle()
       return holder ? RELEASED : NOT_HELD
     }) ?? NOT_HELD
+  }
+
+  /** Within somebody's transaction: nobody else can come to hold it before that is committed. */
+  isHeld({ claim, epoch }: Held): boolean {
+    const step = new OpenStep(this.#connection, this.#machine, this.#prefix, this.#owner)
+    const holder = Resource.find(step, claim.resource)?.holder(claim.id)
+    if (!holder || holder.owner !== this.#owner || holder.revoked) return false
+    return BigInt(holder.number) === epoch && holder.expiresAt > step.now
   }
 
   revoke(name: string, when: 'told' | 'now'): RevokeState {

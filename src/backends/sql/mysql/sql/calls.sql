@@ -38,7 +38,7 @@ CALL {read_keys}(UNHEX(UNHEX(?)), CONVERT(UNHEX(?) USING utf8mb4), NULLIF(UNHEX(
 -- @statement commitKeys
 CALL {commit_keys}(
   UNHEX(UNHEX(?)), UNHEX(?), UNHEX(?) = 'true', CONVERT(UNHEX(?) USING utf8mb4), CONVERT(UNHEX(?) USING utf8mb4),
-  CONVERT(UNHEX(?) USING utf8mb4), CONVERT(UNHEX(?) USING utf8mb4)
+  CONVERT(UNHEX(?) USING utf8mb4), CONVERT(UNHEX(?) USING utf8mb4), CONVERT(UNHEX(?) USING utf8mb4)
 )
 
 -- @statement tidy

@@ -83,6 +83,13 @@ JSON_TABLE(comparisons, '$[*]' COLUMNS (
       asked_revision BIGINT PATH '$.revision'
     ))
 
+-- @statement holdList
+JSON_TABLE(holds, '$[*]' COLUMNS (
+      place_in_list FOR ORDINALITY,
+      key_digits VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',
+      asked_token VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.token'
+    ))
+
 -- @statement putList
 JSON_TABLE(puts, '$[*]' COLUMNS (
       key_digits VARCHAR(2048) CHARACTER SET latin1 PATH '$.key',

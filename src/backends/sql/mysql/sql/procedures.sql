@@ -778,17 +778,51 @@ BEGIN
   SELECT CONCAT('[null,', seen, ']') AS result;
 END
 
--- → committed, revision | conflict, what is there now. `again`: it may have been carried out already, or may yet be by its first sending.
+-- Locks the rows of what has to be held: nobody can come to hold one of them before the end of the transaction, whatever the clock says
+-- by then. → the first that is not held, or null
+-- @statement findMissing
+CREATE PROCEDURE IF NOT EXISTS {find_missing}(the_prefix VARBINARY(255), holds LONGTEXT CHARACTER SET utf8mb4, OUT missing INT)
+BEGIN
+  DECLARE moment DOUBLE;
+  DECLARE size, done INT DEFAULT 0;
+  DECLARE it_used BIGINT;
+  DECLARE key_digits VARCHAR(2048) CHARACTER SET latin1;
+  DECLARE items CURSOR FOR SELECT t.key_digits FROM {hold_list} t;
+  SET size = JSON_LENGTH(holds);
+  OPEN items;
+  WHILE done < size DO
+    FETCH items INTO key_digits;
+    SELECT MAX(l.used) INTO it_used FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = UNHEX(key_digits) FOR UPDATE;
+    SET done = done + 1;
+  END WHILE;
+  CLOSE items;
+  SET moment = {now};
+  SELECT MIN(t.place_in_list) INTO missing FROM {hold_list} t
+  WHERE NOT EXISTS (
+    SELECT 1 FROM {locks} l
+    WHERE l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits) AND CONCAT(l.id, '.', l.epoch, '.', l.owner) = t.asked_token
+      AND NOT l.revoked AND l.expires_at > moment
+  ) AND NOT EXISTS (
+    SELECT 1 FROM {claims} c
+    WHERE c.prefix = the_prefix AND c.`key` = UNHEX(t.key_digits) AND c.held = TRUE
+      AND CONCAT(c.id, '.', c.number, '.', c.owner) = t.asked_token AND NOT c.revoked AND c.expires_at > moment
+  );
+END
+
+-- holds: key, token, in the order of the keys
+-- → committed, revision | not-held, which of the holds | conflict, what is there now. `again`: it may have been carried out already, or
+-- may yet be by its first sending.
 -- @statement commitKeys
 CREATE PROCEDURE IF NOT EXISTS {commit_keys}(
   the_prefix VARBINARY(255), the_id VARBINARY(64), again BOOLEAN, comparisons LONGTEXT CHARACTER SET utf8mb4,
-  puts LONGTEXT CHARACTER SET utf8mb4, list LONGTEXT CHARACTER SET utf8mb4, wanted LONGTEXT CHARACTER SET utf8mb4
+  holds LONGTEXT CHARACTER SET utf8mb4, puts LONGTEXT CHARACTER SET utf8mb4, list LONGTEXT CHARACTER SET utf8mb4,
+  wanted LONGTEXT CHARACTER SET utf8mb4
 )
 BEGIN
   {variables};
   DECLARE start BIGINT DEFAULT {now_in_us};
   DECLARE it_revision, it_deleted, before_revision BIGINT;
-  DECLARE known, wrong INT;
+  DECLARE known, wrong, missing INT;
   DECLARE seen LONGBLOB;
   {undo};
   {begin};
@@ -798,13 +832,18 @@ BEGIN
   IF before_revision IS NOT NULL THEN
     SET seen = CONCAT('["committed","', before_revision, '"]');
   ELSE
+    IF JSON_LENGTH(holds) > 0 THEN CALL {find_missing}(the_prefix, holds, missing); END IF;
     SELECT COUNT(*) INTO wrong
     FROM {comparison_list} t LEFT JOIN {entries} e ON e.prefix = the_prefix AND e.`key` = UNHEX(t.key_digits)
     WHERE COALESCE(e.revision, 0) > t.asked_revision OR (t.asked_equal = 1 AND COALESCE(e.revision, 0) <> t.asked_revision);
-    IF known > 0 OR wrong > 0 THEN
+    IF missing IS NOT NULL OR known > 0 OR wrong > 0 THEN
       IF again AND known = 0 THEN INSERT INTO {commits} (id, revision, written_at) VALUES (the_id, NULL, {now}); END IF;
-      CALL {see_keys}(the_prefix, wanted, NULL, seen);
-      SET seen = CONCAT('["conflict",', seen, ']');
+      IF missing IS NOT NULL THEN
+        SET seen = CONCAT('["not-held",', missing, ']');
+      ELSE
+        CALL {see_keys}(the_prefix, wanted, NULL, seen);
+        SET seen = CONCAT('["conflict",', seen, ']');
+      END IF;
     ELSE
       IF JSON_LENGTH(puts) + JSON_LENGTH(list) > 0 THEN
         SET it_revision = it_revision + 1;

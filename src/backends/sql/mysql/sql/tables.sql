@@ -87,8 +87,9 @@ CREATE TABLE IF NOT EXISTS {news} (
   KEY by_owner (owner)
 ) ENGINE = InnoDB
 
--- What transactions work on has nothing to do with claims. One row per prefix, which every commit locks first: so commits come one
--- after the other, and their numbers in the order in which they can be seen.
+-- What transactions work on. One row per prefix, which every commit locks first: so commits come one
+-- after the other, and their numbers in the order in which they can be seen. One that rests on locks takes their rows after it;
+-- nobody takes it after them.
 --   revision  of the last commit. It begins with the time of day in microseconds, so that no number comes twice if tables are gone
 --   deleted   of the last commit that deleted something: what is not there now may have been there before it
 -- @statement stores

@@ -35,7 +35,9 @@ SELECT {leave}($1::text)::text AS result
 SELECT {read_keys}(decode($1::text, 'hex'), $2::text::json, nullif($3::text, '')::bigint)::text AS result
 
 -- @statement commitKeys
-SELECT {commit_keys}(decode($1::text, 'hex'), $2::text, $3::text::boolean, $4::text::json, $5::text::json, $6::text::json, $7::text::json)::text AS result
+SELECT {commit_keys}(
+  decode($1::text, 'hex'), $2::text, $3::text::boolean, $4::text::json, $5::text::json, $6::text::json, $7::text::json, $8::text::json
+)::text AS result
 
 -- @statement tidy
 SELECT {tidy}($1::text::float8)::text AS result

@@ -550,14 +550,18 @@ CREATE OR REPLACE FUNCTION {read_keys}(the_prefix bytea, list json, at_revision 
   END) FROM it
 $$;
 
--- → committed, revision | conflict, what is there now. `again`: it may have been carried out already, or may yet be by its first sending.
+-- holds: key, token, in the order of the keys
+-- → committed, revision | not-held, which of the holds | conflict, what is there now. `again`: it may have been carried out already, or
+-- may yet be by its first sending.
 CREATE OR REPLACE FUNCTION {commit_keys}(
-  the_prefix bytea, the_id text, again boolean, comparisons json, puts json, deletes json, reads json
+  the_prefix bytea, the_id text, again boolean, comparisons json, holds json, puts json, deletes json, reads json
 ) RETURNS json LANGUAGE plpgsql VOLATILE SET lock_timeout = '2s' AS $$
 DECLARE
   it {stores};
   before {commits};
   start bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+  moment float8;
+  missing integer;
 BEGIN
   LOOP
     SELECT * INTO it FROM {stores} s WHERE s.prefix = the_prefix FOR NO KEY UPDATE;
@@ -568,13 +572,26 @@ BEGIN
   IF before.revision IS NOT NULL THEN
     RETURN json_build_array(NULL, json_build_array('committed', before.revision::text));
   END IF;
-  IF before.id IS NOT NULL OR EXISTS (
+  IF json_array_length(holds) > 0 THEN
+    -- Their rows stay locked: nobody can come to hold one of them before this is committed, whatever the clock says by then.
+    PERFORM {find}(the_prefix, decode(h.key, 'hex')) FROM json_to_recordset(holds) AS h (key text);
+    moment := {now}();
+    SELECT min(h.place) INTO missing
+    FROM json_array_elements(holds) WITH ORDINALITY AS h (item, place)
+    WHERE NOT EXISTS (
+      SELECT FROM {locks} l, {holders}(l) o
+      WHERE l.prefix = the_prefix AND l.key = decode(h.item ->> 'key', 'hex')
+        AND o.id || '.' || o.number || '.' || o.owner = h.item ->> 'token' AND NOT o.revoked AND o.expires_at > moment
+    );
+  END IF;
+  IF missing IS NOT NULL OR before.id IS NOT NULL OR EXISTS (
     SELECT FROM json_to_recordset(comparisons) AS c (key text, equal integer, revision bigint)
     LEFT JOIN {entries} e ON e.prefix = the_prefix AND e.key = decode(c.key, 'hex')
     WHERE coalesce(e.revision, 0) > c.revision OR (c.equal = 1 AND coalesce(e.revision, 0) <> c.revision)
   ) THEN
     IF again AND before.id IS NULL THEN INSERT INTO {commits} (id, revision, written_at) VALUES (the_id, NULL, {now}()); END IF;
     PERFORM {commit}(again);
+    IF missing IS NOT NULL THEN RETURN json_build_array(NULL, json_build_array('not-held', missing)); END IF;
     RETURN json_build_array(NULL, json_build_array('conflict', {read_keys}(the_prefix, reads, NULL) -> 1));
   END IF;
   IF json_array_length(puts) + json_array_length(deletes) > 0 THEN

@@ -89,8 +89,9 @@ CREATE TABLE IF NOT EXISTS {news} (
   PRIMARY KEY (owner, number)
 );
 
--- What transactions work on has nothing to do with claims. One row per prefix, which every commit locks first: so commits come one
--- after the other, and their numbers in the order in which they can be seen (as those of a sequence would not).
+-- What transactions work on. One row per prefix, which every commit locks first: so commits come one
+-- after the other, and their numbers in the order in which they can be seen (as those of a sequence would not). One that
+-- rests on locks takes their rows after it; nobody takes it after them.
 --   revision  of the last commit. It begins with the time of day in microseconds, so that no number comes twice if tables are gone
 --   deleted   of the last commit that deleted something: what is not there now may have been there before it
 CREATE TABLE IF NOT EXISTS {stores} (
