@@ -54,6 +54,6 @@ export const CONTROLS: readonly Control[] = [
   ...MUTANTS.map((mutant) => ({
     name: `mutant: ${mutant.name}`,
     breaks: mutant.breaks,
-    options: async () => ({ backend: mutant.backend ?? 'redis', library: await makeMutant(mutant), faults: mutant.faults }),
+    options: async () => ({ backend: mutant.backend ?? 'redis', library: await makeMutant(mutant), faults: mutant.faults, work: mutant.work ?? [] }),
   })),
 ]

@@ -144,6 +144,9 @@ async function inUse(url: string): Promise<string[]> {
   return keys
 }
 
+/** Counters of fences, and what transactions have written. */
+const KEPT = ['fence', 'stm1']
+
 const starters = {
   redis: async (user: readonly string[]): Promise<Redis> => {
     // So that a server that is killed has forgotten nothing: what it has answered is on the disk.
@@ -198,7 +201,7 @@ async function onRedis(name: BackendName, redis: Redis, canary: string, workers:
     // Where all is kept, the answer has to wait for the disk.
     probe: () => (redis.isDurable ? deployment.everywhere('SET', 'probe', 1) : deployment.everywhere('PING')),
     healthy: () => deployment.healthy(),
-    leftovers: async () => (await deployment.keys(`${PREFIX}:*`)).filter((key) => !key.startsWith(`${PREFIX}:fence`)),
+    leftovers: async () => (await deployment.keys(`${PREFIX}:*`)).filter((key) => !KEPT.some((kept) => key.startsWith(`${PREFIX}:${kept}`))),
     stop: async () => {
       await Promise.all(routes.map(({ proxy }) => proxy.close()))
       await deployment.stop()
@@ -308,7 +311,8 @@ async function onEtcd(canary: string, workers: number): Promise<Environment> {
     async leftovers() {
       const { kvs = [] } = (await cluster.ask('kv/range', { ...inPrefix, keys_only: true })) as { kvs?: { key: string }[] }
       const { leases = [] } = (await cluster.ask('lease/leases', {})) as { leases?: { ID: string }[] }
-      return [...kvs.map(({ key }) => Buffer.from(key, 'base64').toString()), ...leases.map(({ ID }) => `lease ${BigInt(ID).toString(16)}`)]
+      const keys = kvs.map(({ key }) => Buffer.from(key, 'base64').toString())
+      return [...keys.filter((key) => !key.startsWith(`${PREFIX}/tx/`)), ...leases.map(({ ID }) => `lease ${BigInt(ID).toString(16)}`)]
     },
     async stop() {
       await Promise.all(routes.map(({ proxy }) => proxy.close()))

@@ -66,8 +66,8 @@ export const etcdFaults: readonly Fault[] = [
     return { target: 'all nodes', heal }
   }),
   // Without their mailboxes, processes hear of it at once; else at the next renewal.
-  { ...again('claims deleted', [300, 2_000], (etcd) => etcd.deleteKeys('claims')), forgets: always },
-  { ...again('claims and mailboxes deleted', [300, 2_000], (etcd) => etcd.deleteKeys('claims and mailboxes')), forgets: always },
+  { ...again('claims deleted', [300, 2_000], (etcd) => etcd.deleteKeys('claims')), forgets: always, erases: always },
+  { ...again('claims and mailboxes deleted', [300, 2_000], (etcd) => etcd.deleteKeys('claims and mailboxes')), forgets: always, erases: always },
 ]
 
 function onEtcd(name: string, begin: (etcd: Etcd, random: Random) => Promise<Injection>): Fault {

@@ -108,9 +108,9 @@ const networkFaults: Fault[] = [
 ]
 
 const serverFaults: Fault[] = [
-  stop('server stop', { forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers }, aMaster),
-  kill('server kill', { forgets: isNotDurable, cutsOff: isDurable, isFor: hasServers }, aMaster),
-  starved('server starved', { forgets: isNotDurable, isFor: hasServers }, aMaster),
+  stop('server stop', { forgets: isNotDurable, erases: isNotDurable, cutsOff: isDurable, isFor: hasServers }, aMaster),
+  kill('server kill', { forgets: isNotDurable, erases: isNotDurable, cutsOff: isDurable, isFor: hasServers }, aMaster),
+  starved('server starved', { forgets: isNotDurable, erases: isNotDurable, isFor: hasServers }, aMaster),
   {
     // Ahead, and what is held expires early. Back, and it lives longer: not for so long that a wait would seem endless.
     name: 'server clock steps', part: 'server', forgets: always, isFor: ({ servers }) => servers?.machine !== undefined,
@@ -134,7 +134,7 @@ const serverFaults: Fault[] = [
     },
   },
   {
-    name: 'failover', part: 'server', forgets: always, isFor: ({ redis }) => redis?.failover !== undefined,
+    name: 'failover', part: 'server', forgets: always, erases: always, isFor: ({ redis }) => redis?.failover !== undefined,
     async begin({ environment }, random) {
       await environment.redis!.failover!(random)
       return { target: 'a master', heal: () => {} }
@@ -180,7 +180,7 @@ async function thePooler({ sql }: Environment): Promise<Server> {
 /** Over as soon as it has begun. */
 function atOnce(name: string, forgets: boolean, act: (redis: Redis) => Promise<unknown>): Fault {
   return {
-    name, part: 'server', forgets: () => forgets, isFor: isRedis,
+    name, part: 'server', forgets: () => forgets, erases: () => forgets, isFor: isRedis,
     async begin({ environment }) {
       await act(environment.redis!)
       return { target: 'all masters', heal: () => {} }
@@ -190,7 +190,7 @@ function atOnce(name: string, forgets: boolean, act: (redis: Redis) => Promise<u
 
 function shortOfMemory(name: string, forgets: boolean, limit: (server: RedisServer) => Promise<void>): Fault {
   return {
-    name, part: 'server', forgets: () => forgets, isFor: isRedis,
+    name, part: 'server', forgets: () => forgets, erases: () => forgets, isFor: isRedis,
     async begin({ environment }) {
       const masters = await environment.redis!.deployment.masters()
       await Promise.all(masters.map(limit))

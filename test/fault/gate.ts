@@ -4,6 +4,7 @@
  * the other has written.
  */
 import type { Event, Workload } from './history.js'
+import type { Left } from './orphans.js'
 
 export interface Visit {
   readonly what: 'read' | 'write'
@@ -14,6 +15,12 @@ export interface Visit {
   /** What a writer has read before. */
   readonly base?: number
 }
+
+/** What else a process asks of the nemesis. */
+export type Errand =
+  | ({ readonly what: 'leave'; readonly key: string } & Left)
+  | { readonly what: 'find'; readonly key: string }
+  | { readonly what: 'generation' }
 
 export interface Answer {
   readonly accepted: boolean

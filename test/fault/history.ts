@@ -17,6 +17,21 @@ export type Workload =
   | 'fifo'
   /** Many of those who ask leave before they are served. */
   | 'cancelled'
+  /** As fenced, by mutexes of sessions that come and go: closed, orphaned, taken up by their lease. */
+  | 'mutex'
+  /** As fenced, by leaders who say something meanwhile, and with observers. */
+  | 'election'
+  /** Leaders who do not resign: they have to be killed. */
+  | 'reign'
+
+/** Those under which transactions go on: they have no key of their own, and no turn. */
+export type Dealing =
+  /** From one of a few accounts to another. */
+  | 'transfers'
+  /** Of two on duty one may go, if the other stays: each reads both, and writes one. */
+  | 'duties'
+  /** Of those who have a mutex, and only while they have it. */
+  | 'owned'
 
 export type Event =
   /** A worker process began or ended; `killed` if the nemesis did it. */
@@ -33,6 +48,10 @@ export type Event =
       readonly key: string
       readonly fence: bigint
       readonly late?: boolean
+      /** Of a leader: the term. */
+      readonly rev?: bigint
+      /** The operation that had left it to its session, if it is still the same hold. */
+      readonly takesUp?: string
     }
   /** It does not: it was cancelled, its time was over, or the store failed. */
   | { readonly type: 'refused'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly error: string }
@@ -43,6 +62,40 @@ export type Event =
   /** `release` was called, and has answered: true, false, or an error. */
   | { readonly type: 'releasing'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string }
   | { readonly type: 'released'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly ours: boolean | string }
+  /** Its session was orphaned: it does not hold any more, and nothing was released. */
+  | { readonly type: 'left'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string }
+  /** A leader is about to say the n-th thing of its own, and has been told that it is said. */
+  | { readonly type: 'saying' | 'said'; readonly at: bigint; readonly worker: string; readonly op: string; readonly key: string; readonly n: number }
+  /** What an observer was told: who leads by which term, and what it says. `blind`: it is told nothing any more. */
+  | {
+      readonly type: 'observed'
+      readonly at: bigint
+      readonly worker: string
+      readonly observer: string
+      readonly key: string
+      readonly rev: bigint
+      readonly revision: bigint
+      /** The operation that said it, and which of its words it is. */
+      readonly by: string
+      readonly n: number
+    }
+  | { readonly type: 'blind'; readonly at: bigint; readonly worker: string; readonly observer: string; readonly key: string; readonly error: string }
+  /** A transaction is about to be committed; the last of its tries counts. Of each read: key, value, and the revision that wrote it. */
+  | {
+      readonly type: 'trying'
+      readonly at: bigint
+      readonly worker: string
+      readonly tx: string
+      readonly dealing: Dealing
+      readonly generation: number
+      readonly reads: readonly (readonly [key: string, value: string, revision: bigint])[]
+      readonly writes: readonly (readonly [key: string, value: string])[]
+    }
+  | { readonly type: 'committed'; readonly at: bigint; readonly worker: string; readonly tx: string; readonly revision: bigint; readonly tries: number }
+  /** Whether it was committed all the same is not known. */
+  | { readonly type: 'uncommitted'; readonly at: bigint; readonly worker: string; readonly tx: string; readonly error: string }
+  /** From here on, transactions are about other keys: the store may lose what was committed (odd), or does so no more (even). */
+  | { readonly type: 'generation'; readonly at: bigint; readonly generation: number }
   /** The gate, which sees one after the other. A write is refused if its fence is not the highest that it has seen. */
   | { readonly type: 'read'; readonly at: bigint; readonly op: string; readonly key: string; readonly fence: bigint; readonly accepted: boolean; readonly value: number }
   | {
@@ -97,6 +150,8 @@ export interface Run {
   readonly handOffMs?: number
   /** What the store forgets, it has forgotten as a whole: nothing of it goes on renewing. */
   readonly forgetsAsOne?: boolean
+  /** Of a run that is about nothing else: how often a leader was to be killed. */
+  readonly failovers?: number
   readonly events: readonly Event[]
   readonly violations: readonly Violation[]
 }

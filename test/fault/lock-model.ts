@@ -96,14 +96,21 @@ interface Story {
 function storiesOf(events: readonly Event[], key: string): Story[] {
   const stories = new Map<string, Story>()
   for (const event of events) {
-    if (!('key' in event) || event.key !== key || event.type === 'read' || event.type === 'wrote') continue
+    if (!('key' in event) || event.key !== key) continue
     if (event.type === 'asked') stories.set(event.op, newStory(event))
-    else tell(storyOf(stories, event.op), event)
+    else if (isTold(event)) tell(storyOf(stories, event.op), event)
+    // From here on it is one story: the hold is the same.
+    if (event.type === 'granted' && event.takesUp !== undefined) stories.set(event.op, storyOf(stories, event.takesUp))
   }
-  return [...stories.values()]
+  return [...new Set(stories.values())]
 }
 
-type Told = Extract<Event, { type: 'granted' | 'refused' | 'confirmed' | 'lost' | 'releasing' | 'released' }>
+const TOLD = ['granted', 'refused', 'confirmed', 'lost', 'left', 'releasing', 'released'] as const
+type Told = Extract<Event, { type: (typeof TOLD)[number] }>
+
+function isTold(event: Event): event is Told {
+  return TOLD.some((type) => type === event.type)
+}
 
 function newStory({ op, worker, at }: { readonly op: string; readonly worker: string; readonly at: bigint }): Story {
   return { op, worker, askedAt: at, granted: undefined, confirmedSince: [], isLost: false, releasingAt: [], released: [] }
@@ -118,7 +125,7 @@ function storyOf(stories: ReadonlyMap<string, Story>, op: string): Story {
 function tell(story: Story, event: Told): void {
   if (event.type === 'granted') story.granted = event
   else if (event.type === 'confirmed') story.confirmedSince.push(event.since)
-  else if (event.type === 'lost') story.isLost = true
+  else if (event.type === 'lost' || event.type === 'left') story.isLost = true
   else if (event.type === 'releasing') story.releasingAt.push(event.at)
   else if (event.type === 'released' && story.released.push(event) > story.releasingAt.length) {
     throw new Error(`The log tells that ${story.op} was released before it was to be`)

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { makeFolder } from '../support/processes.js'
 import type { BackendName } from './environment.js'
+import type { Kind } from './work.js'
 
 export interface Mutant {
   readonly name: string
@@ -18,6 +19,8 @@ export interface Mutant {
   readonly faults: readonly string[]
   /** Redis, if not given. */
   readonly backend?: BackendName
+  /** Beside locks: nothing, if not given. */
+  readonly work?: readonly Kind[]
   /** The guarantee that it breaks. */
   readonly breaks: string
 }
@@ -123,6 +126,78 @@ export const MUTANTS: readonly Mutant[] = [
     faults: ['claims deleted'],
     backend: 'etcd',
     breaks: 'loss in time',
+  },
+  {
+    name: 'a session that has ended does not tell its mutexes',
+    file: 'primitives/session.js',
+    from: '(member) => member.orphan(reason)',
+    to: '() => {}',
+    faults: ['client stop'],
+    work: ['mutex'],
+    breaks: 'sessions end',
+  },
+  {
+    name: 'a leader does not look at its session',
+    file: 'primitives/session.js',
+    from: 'hold.onEnd((reason) => controller.abort(reason));',
+    to: ';',
+    faults: ['client stop', 'partition'],
+    work: ['election'],
+    breaks: 'sessions end',
+  },
+  {
+    name: 'all leaders have the same term',
+    file: 'primitives/tenure.js',
+    from: 'return this.hold?.epoch ?? 0n;',
+    to: 'return 1n;',
+    faults: ['client stop'],
+    work: ['election'],
+    breaks: 'one leader per term',
+  },
+  {
+    name: 'observers hear the latest first',
+    file: 'primitives/board.js',
+    from: '.filter((one) => isAfter(one, seen))',
+    to: '.filter((one) => isAfter(one, seen)).toReversed()',
+    faults: ['client stop'],
+    work: ['election'],
+    breaks: 'observers in order',
+  },
+  {
+    name: 'observers hear only who leads when they come',
+    file: 'primitives/board.js',
+    from: '.filter((one) => isAfter(one, seen))',
+    to: '.filter(() => false)',
+    faults: ['client stop'],
+    work: ['election'],
+    breaks: 'observers keep up',
+  },
+  {
+    name: 'what leaders say is counted from 1 again when the store has forgotten',
+    file: 'primitives/board.js',
+    from: 'last < epoch ? epoch : last + 1n',
+    to: 'last + 1n',
+    faults: ['FLUSHALL'],
+    work: ['election'],
+    breaks: 'observers keep up',
+  },
+  {
+    name: 'transactions compare nothing',
+    file: 'primitives/transaction.js',
+    from: 'comparesReads: true',
+    to: 'comparesReads: false',
+    faults: ['client stop'],
+    work: ['transfers'],
+    breaks: 'serializable',
+  },
+  {
+    name: 'transactions compare only what they write',
+    file: 'primitives/transaction.js',
+    from: 'of this.#reads)',
+    to: 'of [...this.#reads].filter(([key]) => this.#writes.has(key)))',
+    faults: ['client stop'],
+    work: ['duties'],
+    breaks: 'serializable',
   },
 ]
 

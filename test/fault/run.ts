@@ -6,11 +6,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { PREFIX, startEnvironment, type BackendName, type Environment } from './environment.js'
 import type { Fault, Victims } from './fault.js'
 import { FAULTS } from './faults.js'
-import { Gate, type GateMode } from './gate.js'
-import type { Event, Run, Violation, Workload } from './history.js'
+import { Gate, type Errand, type GateMode, type Visit } from './gate.js'
+import type { Event, Run, Violation } from './history.js'
+import { Orphans } from './orphans.js'
 import { Random } from './random.js'
 import { TrafficWorker } from './traffic.js'
 import { isBroken, validate } from './validate.js'
+import { REIGNS, workOf, type Kind, type Work } from './work.js'
 
 export interface RunOptions {
   readonly backend: BackendName
@@ -19,6 +21,10 @@ export interface RunOptions {
   readonly faultsMs: number
   readonly ttlMs?: number
   readonly workers?: number
+  /** How often a leader is killed, instead of all else: the processes do nothing but lead then. */
+  readonly failovers?: number
+  /** Beside locks, instead of what the seed says. */
+  readonly work?: readonly Kind[]
   /** Only those with these names. */
   readonly faults?: readonly string[]
   readonly gate?: GateMode
@@ -42,16 +48,10 @@ const WORK_MS = 3
 const TICK_MS = 50
 const PROBE_MS = 200
 const STALL_MS = 250
-
-const KEYS: readonly { readonly key: string; readonly workload: Workload }[] = [
-  { key: 'fenced-1', workload: 'fenced' },
-  { key: 'fenced-2', workload: 'fenced' },
-  { key: 'long-1', workload: 'long' },
-  { key: 'long-2', workload: 'long' },
-  { key: 'unfenced', workload: 'unfenced' },
-  { key: 'fifo', workload: 'fifo' },
-  { key: 'cancelled', workload: 'cancelled' },
-]
+/** Until a replica that was behind is known to all. */
+const SETTLED_MS = 5_000
+const REIGN_MS = [20, 200] as const
+const NO_LEADER_MS = 30_000
 
 export async function run(options: RunOptions): Promise<Run> {
   const { backend, workers = 6 } = options
@@ -72,7 +72,16 @@ class Controller implements Victims {
   readonly #seeds: Random
   readonly #events: Event[] = []
   readonly #gate: Gate
-  readonly #log = (event: Event): void => void this.#events.push(event)
+  readonly #work: Work
+  readonly #orphans = new Orphans()
+  readonly #log = (event: Event): void => {
+    this.#events.push(event)
+    if (event.type === 'granted') this.#lastGrant = event
+  }
+  #lastGrant: { readonly worker: string; readonly at: bigint } | undefined
+  /** What transactions are about; odd while the store may lose what was committed. */
+  #generation = 0
+  #erasing = 0
   /** By the number of its way. */
   readonly #workers: TrafficWorker[] = []
   /** Those that were killed, too. */
@@ -86,11 +95,14 @@ class Controller implements Victims {
     this.#ttlMs = options.ttlMs ?? 1_000
     this.#random = new Random(options.seed)
     this.#seeds = new Random(this.#random.below(2 ** 31))
+    const { backend, seed, work, library, failovers } = options
+    // Other libraries have nothing but locks.
+    this.#work = failovers ? REIGNS : workOf(backend, seed, work ?? (library === undefined ? undefined : []))
     this.#gate = new Gate(options.gate ?? 'advances on reads', this.#log)
   }
 
   async run(): Promise<Run> {
-    const { faultsMs } = this.#options
+    const { faultsMs, failovers } = this.#options
     const progress = setInterval(() => this.#options.onProgress?.(this.#events), 1_000)
     const stopWatching = this.#watch()
     try {
@@ -99,7 +111,8 @@ class Controller implements Victims {
       await sleep(WARM_UP_MS)
       this.#phase('faults')
       // What cannot be healed is a reason to look at the log, and not to throw it away.
-      const failed = await this.#injectFor(faultsMs).then(() => [], (error: unknown) => [failureOf(error)])
+      const injected = failovers === undefined ? this.#injectFor(faultsMs) : this.#failOver(failovers)
+      const failed = await injected.then(() => [], (error: unknown) => [failureOf(error)])
       this.#phase('recovery')
       if (!this.#isBroken()) await sleep(RECOVERY_MS)
       this.#phase('end')
@@ -124,18 +137,31 @@ class Controller implements Victims {
     const name = `w${way}.${this.#nextWorker++}`
     const worker = new TrafficWorker(
       {
-        name, way, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#seeds.below(2 ** 31), keys: KEYS, callers: CALLERS,
+        name, way, url, prefix: PREFIX, ttlMs: this.#ttlMs, seed: this.#seeds.below(2 ** 31), ...this.#work, callers: CALLERS,
         managers: this.environment.managers, thinkMs: THINK_MS, workMs: this.#options.workMs ?? WORK_MS,
         ...(library !== undefined && { library }),
         ...(machine && { env: machine.env }),
       },
       this.#log,
-      (visit) => this.#gate.visit(visit),
+      (visit) => this.#answer(visit),
       this.environment.canary,
     )
     this.#workers[way] = worker
     this.#everybody.push(worker)
     await worker.start()
+  }
+
+  #answer(visit: Visit | Errand): unknown {
+    switch (visit.what) {
+      case 'leave':
+        return this.#orphans.leave(visit.key, visit)
+      case 'find':
+        return { left: this.#orphans.find(visit.key) }
+      case 'generation':
+        return { generation: this.#generation }
+      default:
+        return this.#gate.visit(visit)
+    }
   }
 
   /** All go through the proxies, which are in this process, and to the store: if one of them stands still, then it is not to blame. */
@@ -181,11 +207,53 @@ class Controller implements Victims {
     }
   }
 
+  /** Whoever leads is killed, and another begins in its place: so many times. */
+  async #failOver(times: number): Promise<void> {
+    for (let i = 0; i < times; i++) {
+      const { worker, way } = await this.#leader()
+      await sleep(this.#random.between(...REIGN_MS))
+      const at = process.hrtime.bigint()
+      const fault = this.#nextFault++
+      this.#log({ type: 'fault', at, fault, name: 'client kill', target: worker.name, forgets: false })
+      await worker.kill()
+      await Promise.all([this.replace(way), this.#leader(at)])
+      this.#log({ type: 'healed', at: process.hrtime.bigint(), fault, name: 'client kill' })
+    }
+  }
+
+  /** One who has come to lead since then, and is still alive. */
+  async #leader(since = 0n): Promise<{ readonly worker: TrafficWorker; readonly way: number }> {
+    const giveUpAt = performance.now() + NO_LEADER_MS
+    for (;;) {
+      const grant = this.#lastGrant
+      const leader = grant && grant.at > since && this.workers().find(({ worker }) => worker.name === grant.worker)
+      if (leader) return leader
+      if (performance.now() > giveUpAt) throw new Error(`Nobody has led for ${NO_LEADER_MS} ms`)
+      await sleep(5)
+    }
+  }
+
+  /** While the store may lose what was committed, transactions are about other keys, and after that about others again. */
+  #erases(): () => void {
+    this.#erasing++
+    if (this.#generation % 2 === 0) this.#nextGeneration()
+    return () => {
+      setTimeout(() => {
+        if (--this.#erasing === 0) this.#nextGeneration()
+      }, SETTLED_MS).unref()
+    }
+  }
+
+  #nextGeneration(): void {
+    this.#generation++
+    this.#log({ type: 'generation', at: process.hrtime.bigint(), generation: this.#generation })
+  }
+
   #run(): Omit<Run, 'violations'> {
-    const { backend, seed, waitsForReplicas = false } = this.#options
+    const { backend, seed, waitsForReplicas = false, failovers } = this.#options
     const { handOffMs, forgetsAsOne = false } = this.environment
     const store = { forgetsAsOne, ...(handOffMs !== undefined && { handOffMs }) }
-    return { backend, seed, ttlMs: this.#ttlMs, waitsForReplicas, ...store, events: this.#events }
+    return { backend, seed, ttlMs: this.#ttlMs, waitsForReplicas, ...store, ...(failovers !== undefined && { failovers }), events: this.#events }
   }
 
   #isBroken(): boolean {
@@ -207,6 +275,7 @@ class Controller implements Victims {
       for (const { one, random } of planned) {
         const { name } = one
         const fault = this.#nextFault++
+        const settles = one.erases?.(this.environment) === true ? this.#erases() : () => {}
         const at = process.hrtime.bigint()
         const injection = await one.begin(this, random, ms)
         const cutsOff = one.cutsOff?.(this.environment) === true && { cutsOffSince: process.hrtime.bigint() }
@@ -214,6 +283,7 @@ class Controller implements Victims {
         healing.push(async () => {
           const since = process.hrtime.bigint()
           await injection.heal()
+          settles()
           this.#log({ type: 'healed', at: process.hrtime.bigint(), fault, name, since })
         })
       }

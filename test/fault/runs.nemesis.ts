@@ -7,7 +7,7 @@ import { htmlReport, progressLine, summaryOf, withSummary, type Summary } from '
 import { run, type RunOptions } from './run.js'
 
 interface Orders {
-  readonly plans: readonly Pick<RunOptions, 'backend' | 'seed' | 'faultsMs' | 'faults'>[]
+  readonly plans: readonly Pick<RunOptions, 'backend' | 'seed' | 'faultsMs' | 'faults' | 'work' | 'failovers'>[]
   /** Where reports go. */
   readonly folder?: string
   /** Whether the page in the docs is to be written. */
@@ -16,14 +16,12 @@ interface Orders {
 
 const SHORT: Orders = {
   plans: [
-    { backend: 'memory', seed: 1, faultsMs: 8_000 },
-    { backend: 'sqlite', seed: 5, faultsMs: 12_000 },
-    { backend: 'postgres', seed: 6, faultsMs: 12_000 },
-    { backend: 'pgbouncer', seed: 7, faultsMs: 8_000 },
-    { backend: 'mariadb', seed: 8, faultsMs: 8_000 },
-    { backend: 'redis', seed: 2, faultsMs: 15_000 },
-    { backend: 'sentinel', seed: 3, faultsMs: 12_000 },
-    { backend: 'cluster', seed: 4, faultsMs: 12_000 },
+    { backend: 'sqlite', seed: 5, faultsMs: 6_000 },
+    { backend: 'postgres', seed: 6, faultsMs: 8_000 },
+    { backend: 'mariadb', seed: 8, faultsMs: 6_000 },
+    { backend: 'redis', seed: 2, faultsMs: 10_000 },
+    { backend: 'sentinel', seed: 3, faultsMs: 9_000 },
+    { backend: 'cluster', seed: 4, faultsMs: 9_000 },
     { backend: 'etcd', seed: 56, faultsMs: 4_000 },
   ],
 }
@@ -32,6 +30,8 @@ const asked = process.env['HOLDFAST_NEMESIS']
 const { plans, folder, docs } = asked === undefined ? SHORT : (JSON.parse(asked) as Orders)
 const PAGE = new URL('../../docs/nemesis.md', import.meta.url)
 const SLACK_MS = 240_000
+/** A TTL and what the store keeps it for beyond that, with a machine that is busy. */
+const FAILOVER_MS = 6_000
 
 describe('the nemesis', () => {
   const summaries: Summary[] = []
@@ -43,8 +43,9 @@ describe('the nemesis', () => {
     const summary = summaryOf(result)
     summaries.push(summary)
     if (folder !== undefined) {
-      writeFileSync(join(folder, `${backend}-${seed}.json`), JSON.stringify(summary, undefined, 2))
-      writeReport(join(folder, `${backend}-${seed}.html`), htmlReport(result), violations.length)
+      const name = plan.failovers === undefined ? `${backend}-${seed}` : `${backend}-${seed}-failovers`
+      writeFileSync(join(folder, `${name}.json`), JSON.stringify(summary, undefined, 2))
+      writeReport(join(folder, `${name}.html`), htmlReport(result), violations.length)
     }
     expect(violations.map(({ invariant, message }) => `${invariant}: ${message}`)).toEqual([])
   })
@@ -55,7 +56,7 @@ describe('the nemesis', () => {
 })
 
 function longest(): number {
-  return Math.max(0, ...plans.map(({ faultsMs }) => faultsMs))
+  return Math.max(0, ...plans.map(({ faultsMs, failovers = 0 }) => faultsMs + failovers * FAILOVER_MS))
 }
 
 function writeReport(file: string, html: string, violations: number): void {

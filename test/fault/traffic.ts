@@ -2,10 +2,14 @@
 import { fileURLToPath } from 'node:url'
 import { Child } from '../support/child.js'
 import { within } from '../support/within.js'
-import type { Answer, Visit } from './gate.js'
-import type { Event, Workload } from './history.js'
+import type { Errand, Visit } from './gate.js'
+import type { Event } from './history.js'
+import type { Work } from './work.js'
 
-export interface TrafficOptions {
+/** What a process is answered that is at the gate, or has another question. */
+export type Answering = (visit: Visit | Errand) => unknown
+
+export interface TrafficOptions extends Work {
   readonly name: string
   /** Which of the workers it is. */
   readonly way: number
@@ -13,7 +17,6 @@ export interface TrafficOptions {
   readonly prefix: string
   readonly ttlMs: number
   readonly seed: number
-  readonly keys: readonly { readonly key: string; readonly workload: Workload }[]
   /** For each key, of each manager. */
   readonly callers: number
   readonly managers?: number
@@ -31,12 +34,12 @@ export interface TrafficOptions {
 interface Methods {
   run(): void
   end(): void
-  gate(visit: number, answer: Answer): void
+  gate(visit: number, answer: unknown): void
   block(ms: number): void
   close(): void
 }
 
-type Told = Event | ({ readonly type: 'visit'; readonly visit: number } & Visit)
+type Told = Event | ({ readonly type: 'visit'; readonly visit: number } & (Visit | Errand))
 
 const SCRIPT = fileURLToPath(new URL('./traffic/worker.mjs', import.meta.url))
 const LIBRARY = new URL('./traffic/holdfast.mjs', import.meta.url).href
@@ -45,13 +48,13 @@ const RUN_DOWN_MS = 15_000
 export class TrafficWorker extends Child<Methods, Told> {
   readonly name: string
   readonly #log: (event: Event) => void
-  readonly #gate: (visit: Visit) => Answer
+  readonly #gate: Answering
   readonly #canary: string | undefined
   #running: Promise<unknown> = Promise.resolve()
   #isLeaving = false
   #isOver = false
 
-  constructor(options: TrafficOptions, log: (event: Event) => void, gate: (visit: Visit) => Answer, canary?: string) {
+  constructor(options: TrafficOptions, log: (event: Event) => void, gate: Answering, canary?: string) {
     const { env = {}, library = LIBRARY, ...rest } = options
     const setup = JSON.stringify({ managers: 1, options: {}, ...rest, library })
     super({ script: SCRIPT, env: { ...env, HOLDFAST_FAULT_WORKER: setup } })

@@ -5,11 +5,13 @@
  * judged where the store forgets as one). Then only what concerns fences is judged: no update is lost behind a gate that checks them, none is given twice, and when everything is
  * healed they go on growing.
  */
+import { serializable } from './dealings.js'
 import type { Event, Run, Violation } from './history.js'
 import { check } from './linearizability.js'
 import { lockHistory, lockModel } from './lock-model.js'
+import { observersGoOn, observersInOrder, observersKeepUp, oneLeaderPerTerm } from './terms.js'
 
-type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas' | 'handOffMs' | 'forgetsAsOne'>
+type Log = Pick<Run, 'ttlMs' | 'events' | 'waitsForReplicas' | 'handOffMs' | 'forgetsAsOne' | 'failovers'>
 
 /** All that is known of one operation. */
 interface Operation {
@@ -24,6 +26,10 @@ interface Operation {
   /** When it began to ask its handle, of the times that this said that it is held. */
   readonly confirmedSince: bigint[]
   lostAt?: bigint
+  /** Its session was orphaned. */
+  leftAt?: bigint
+  /** The one that had left it. */
+  takesUp?: Operation
   releasingAt?: bigint
   refusedAt?: bigint
 }
@@ -60,6 +66,11 @@ type Judge = (log: Index) => Iterable<Violation>
 /** By what they find. */
 const JUDGES: Readonly<Record<string, Judge>> = {
   'one holder': exclusion,
+  'sessions end': sessionsEnd,
+  'one leader per term': oneLeaderPerTerm,
+  'observers in order': observersInOrder,
+  'observers keep up': observersHear,
+  'serializable': serializable,
   'loss in time': lossInTime,
   'fence order': fenceOrder,
   'unique fences': fencesUnique,
@@ -96,6 +107,7 @@ class Index {
   /** After the death of a holder, beyond its TTL. */
   readonly handOff: bigint
   readonly forgetsAsOne: boolean
+  readonly failovers: number | undefined
   readonly operations = new Map<string, Operation>()
   /** By key, in the order in which they were told. */
   readonly grants = new Map<string, Operation[]>()
@@ -106,12 +118,13 @@ class Index {
   readonly broken: readonly Trouble[]
   readonly phases: ReadonlyMap<string, bigint>
 
-  constructor({ events, ttlMs, waitsForReplicas = false, handOffMs = HAND_OFF_MS, forgetsAsOne = false }: Log) {
+  constructor({ events, ttlMs, waitsForReplicas = false, handOffMs = HAND_OFF_MS, forgetsAsOne = false, failovers }: Log) {
     this.events = events
     this.ttl = BigInt(ttlMs) * MS
     this.waitsForReplicas = waitsForReplicas
     this.handOff = BigInt(handOffMs) * MS
     this.forgetsAsOne = forgetsAsOne
+    this.failovers = failovers
     for (const event of events) this.#add(event)
     this.phases = new Map(events.flatMap((event) => (event.type === 'phase' ? [[event.name, event.at]] : [])))
     const healed = new Map(events.flatMap((event) => (event.type === 'healed' ? [[event.fault, event]] : [])))
@@ -175,6 +188,12 @@ class Index {
     return at + left
   }
 
+  /** Only what was left, and has the same fence: else it is a hold like any other. */
+  #takeUp(operation: Operation, op: string | undefined): void {
+    const left = op === undefined ? undefined : this.operations.get(op)
+    if (left?.leftAt !== undefined && left.fence === operation.fence) operation.takesUp = left
+  }
+
   #add(event: Event): void {
     if (event.type === 'asked') {
       const { op, key, workload, worker, at } = event
@@ -188,6 +207,7 @@ class Index {
         operation.grantedAt = event.at
         operation.fence = event.fence
         operation.isLate = event.late === true
+        this.#takeUp(operation, event.takesUp)
         const others = this.grants.get(event.key)
         if (others) others.push(operation)
         else this.grants.set(event.key, [operation])
@@ -199,6 +219,9 @@ class Index {
       case 'lost':
         operation.lostAt = event.at
         break
+      case 'left':
+        operation.leftAt = event.at
+        break
       case 'releasing':
         operation.releasingAt = event.at
         break
@@ -206,6 +229,24 @@ class Index {
         operation.refusedAt = event.at
     }
   }
+}
+
+/** Whoever has taken something up has the same hold, and so the same fence. */
+function isSameHold(one: Operation, other: Operation): boolean {
+  return one === other || (one.takesUp !== undefined && isSameHold(one.takesUp, other))
+}
+
+/** When a session has ended, what it holds has, too, and whoever asks is told so. */
+function* sessionsEnd(log: Index): Generator<Violation> {
+  for (const { op, key, leftAt, confirmedSince } of log.operations.values()) {
+    const at = leftAt === undefined ? undefined : confirmedSince.find((since) => since > leftAt)
+    if (at !== undefined) yield { invariant: 'sessions end', message: `${op} still held ${key} when its session was orphaned`, at, key, ops: [op] }
+  }
+}
+
+function* observersHear(log: Index): Generator<Violation> {
+  yield* observersKeepUp(log)
+  yield* observersGoOn(log)
 }
 
 /** Nobody is told that it holds once another has been given it: loss is seen by the holder's own deadline, before the store's. */
@@ -276,7 +317,7 @@ function* fenceOrder(log: Index): Generator<Violation> {
       // When that one was really given it is not known.
       if (one.isLate) continue
       // Only while the store may have forgotten: once everybody has heard of that, fences are above all that there were.
-      if (highest && one.fence! <= highest.fence! && !log.mayForget(one.askedAt, one.grantedAt!)) {
+      if (highest && one.fence! <= highest.fence! && !isSameHold(one, highest) && !log.mayForget(one.askedAt, one.grantedAt!)) {
         yield {
           invariant: 'fence order',
           message: `${one.op} was given ${key} after ${highest.op}, with fence ${one.fence}, which is not above ${highest.fence}`,
@@ -294,7 +335,7 @@ function* fencesUnique(log: Index): Generator<Violation> {
     const seen = new Map<bigint, Operation>()
     for (const one of grants) {
       const other = seen.get(one.fence!)
-      if (other) {
+      if (other && !isSameHold(one, other)) {
         const message = `${other.op} and ${one.op} were both given fence ${one.fence} of ${key}`
         yield { invariant: 'unique fences', message, at: one.grantedAt!, key, ops: [other.op, one.op] }
       }
@@ -334,7 +375,8 @@ function* acceptedFences(log: Index): Generator<Violation> {
     const { op, key, fence, at } = event
     if (log.operations.get(op)?.workload === 'unfenced') continue
     const before = last.get(key)
-    if (before && (fence < before.fence || (fence === before.fence && op !== before.op))) {
+    const isOther = before && op !== before.op && !isSameHold(log.operations.get(op)!, log.operations.get(before.op)!)
+    if (before && (fence < before.fence || (fence === before.fence && isOther))) {
       const message = `${op} was let through to ${key} with fence ${fence} after ${before.op} with ${before.fence}`
       yield { invariant: 'accepted fences', message, at, key, ops: [before.op, op] }
     } else last.set(key, { op, fence })
@@ -371,8 +413,8 @@ function* crashHandOff(log: Index): Generator<Violation> {
   }
 }
 
-function isOverBy({ releasingAt, lostAt }: Operation, at: bigint): boolean {
-  return (releasingAt ?? at + 1n) <= at || (lostAt ?? at + 1n) <= at
+function isOverBy({ releasingAt, lostAt, leftAt }: Operation, at: bigint): boolean {
+  return [releasingAt, lostAt, leftAt].some((over) => over !== undefined && over <= at)
 }
 
 function isWaitingUntil({ grantedAt, refusedAt }: Operation, at: bigint): boolean {
@@ -382,7 +424,9 @@ function isWaitingUntil({ grantedAt, refusedAt }: Operation, at: bigint): boolea
 /** Nobody waits for more than ten seconds in which nothing is broken. */
 function* nobodyStuck(log: Index): Generator<Violation> {
   const died = new Map(log.events.flatMap((event) => (event.type === 'ended' ? [[event.worker, event.at]] : [])))
-  for (const { op, key, worker, askedAt, grantedAt, refusedAt } of log.operations.values()) {
+  for (const { op, key, worker, workload, askedAt, grantedAt, refusedAt } of log.operations.values()) {
+    // Who reigns does not resign.
+    if (workload === 'reign') continue
     const until = grantedAt ?? refusedAt ?? died.get(worker) ?? log.end
     if (until - askedAt <= STUCK_MS * MS) continue
     const waited = log.healthyNs(askedAt, until)
@@ -408,6 +452,12 @@ function* firstComeFirstServed(log: Index): Generator<Violation> {
 
 /** A run in which little happens proves little. */
 function* enoughTraffic(log: Index): Generator<Violation> {
+  if (log.failovers !== undefined) {
+    const terms = [...log.grants.values()].flat().length
+    // The first leader has followed nobody.
+    if (terms <= log.failovers) yield { invariant: 'enough traffic', message: `Only ${terms} terms for ${log.failovers} failovers`, at: log.end, ops: [] }
+    return
+  }
   const [from, to] = [log.phase('warm-up'), log.phase('faults')]
   const grants = [...log.operations.values()].filter(({ grantedAt }) => grantedAt !== undefined && grantedAt >= from && grantedAt < to)
   const perS = grants.length / (Number(to - from) / 1e9)

@@ -98,6 +98,24 @@ function textOf(event: Event, scene: Scene, ms: number): string {
     case 'released':
       if (typeof event.ours === 'string') return `release failed: ${visible(event.ours, 160)}`
       return `released: it was ${event.ours ? 'ours' : 'not ours any more'}`
+    case 'left':
+      return 'leaves it to its session, which is orphaned'
+    case 'saying':
+      return `is about to say word ${event.n}`
+    case 'said':
+      return `has said word ${event.n}`
+    case 'observed':
+      return `hears from ${event.observer}: word ${event.n} of ${visible(event.by, 40)}, term ${event.rev}`
+    case 'blind':
+      return `hears nothing any more: ${visible(event.error, 160)}`
+    case 'trying':
+      return `is about to commit ${visible(event.tx, 40)}`
+    case 'committed':
+      return `has committed ${visible(event.tx, 40)} as revision ${event.revision}`
+    case 'uncommitted':
+      return `does not know what became of ${visible(event.tx, 40)}: ${visible(event.error, 160)}`
+    case 'generation':
+      return `transactions are about other keys from here on (${event.generation})`
     case 'read':
       return `reads ${event.value} with fence ${event.fence}: ${gateSays(event.accepted)}`
     case 'wrote': {

@@ -113,7 +113,7 @@ function tell(draft: Draft, ms: number, event: OfWorker): void {
   } else if (event.type === 'lost') {
     draft.lost = true
     end(draft, ms, 'lost', event.error)
-  } else if (event.type === 'releasing') {
+  } else if (event.type === 'releasing' || event.type === 'left') {
     end(draft, ms, 'released')
   } else if (event.type === 'released') {
     end(draft, ms, 'released')
