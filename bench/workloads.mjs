@@ -22,7 +22,7 @@ const CAP_MS = 60_000
 const DRAIN_MS = 20_000
 const THINK_MS = 4
 
-const idsOf = (wanted, on = 'redis') => CONTENDERS.filter((each) => each.store === on && wanted(each)).map(({ id }) => id)
+const idsOf = (wanted, on = 'redis') => CONTENDERS.filter((each) => each.store === on && each.does.includes('lock') && wanted(each)).map(({ id }) => id)
 const ALONE = idsOf(({ role, tuned }) => role !== 'local' && !tuned)
 const isTunedFor = (purpose, tuned) => tuned === undefined || tuned === purpose
 const SENDING = idsOf(({ role, tuned }) => role !== 'local' && role !== 'limit' && isTunedFor('sending', tuned))
@@ -46,6 +46,16 @@ const SQL = {
   },
   mariadb: { title: 'MariaDB', reference: 'transaction on mysql2', alone: idsOf(() => true, 'mariadb') }
 }
+
+/** What sessions are for. `bare` does with the client alone what a mutex or a session is at the least, and `transfer` a transfer. */
+const SESSIONS = {
+  redis: { title: 'Redis', ours: 'holdfast', bare: 'ioredis', transfer: 'WATCH on ioredis', others: [] },
+  postgres: { title: 'PostgreSQL', ours: 'holdfast on pg', bare: 'transaction on pg', transfer: 'transfer on pg', others: [] },
+  etcd: { title: 'etcd', ours: 'holdfast on etcd', bare: 'node:http2', others: [GO] }
+}
+
+/** Of those that another server has as well, a few are enough to see that they work. */
+const SMOKE_SESSIONS = ['postgres-stm-transfer-hot', 'etcd-mutex-alone', 'etcd-session-churn', 'etcd-election-failover', 'etcd-stm-transfer-hot']
 
 const WAITS = ['waitP50Ms', 'waitP99Ms', 'waitMaxMs']
 const REQUESTS = ['requestsPerOp', 'scriptsPerOp', 'commandsPerOp']
@@ -79,12 +89,20 @@ export function workloadsAt(pace) {
     etcdAlone(pace),
     etcdFlight(pace),
     etcdHotKey(pace),
-    etcdConvoy(pace)
+    etcdConvoy(pace),
+    ...Object.keys(SESSIONS).flatMap((store) => [
+      sessionMutex(pace, store, 1),
+      sessionMutex(pace, store, 64),
+      sessionChurn(pace, store),
+      electionFailover(pace, store),
+      stmTransfer(pace, store, false),
+      stmTransfer(pace, store, true)
+    ])
   ].map((workload) => ({ store: 'redis', processes: 1, paces: [], ...workload }))
 }
 
-function loop({ warmUpMs, loopMs }, { workers = 1, shared = false, thinkMs = 0 }) {
-  return { jobName: 'loop', params: { warmUpMs, durationMs: loopMs, ttlMs: TTL_MS, workers, shared, thinkMs } }
+function loop({ warmUpMs, loopMs }, { workers = 1, shared = false, thinkMs = 0, what = 'lock' }) {
+  return { jobName: 'loop', params: { warmUpMs, durationMs: loopMs, ttlMs: TTL_MS, workers, shared, thinkMs, what } }
 }
 
 function uncontended(pace, options) {
@@ -289,6 +307,66 @@ function etcdHotKey(pace) {
 
 function etcdConvoy(pace) {
   return { ...convoy(pace, 16), id: 'etcd-convoy-4x16', title: 'etcd, convoy 4×16', store: 'etcd', contenders: ETCD_WAITING, reference: GO }
+}
+
+/** On Redis they have plain names, as locks have. */
+function named(store, name) {
+  const id = store === 'redis' ? name : `${store}-${name}`
+  return { id, paces: store === 'redis' || SMOKE_SESSIONS.includes(id) ? ['smoke'] : [] }
+}
+
+function ofSessions(pace, store, { id, title, what, workers = 1, shared = false, says }) {
+  const { title: on, ours, bare, others } = SESSIONS[store]
+  const warmUpMs = pace.warmUpMs * (store === 'redis' ? 1 : 4)
+  return {
+    ...uncontended({ ...pace, warmUpMs }, { workers, shared, what }), store, says,
+    ...named(store, id), title: `${on}: ${title}`,
+    contenders: [ours, bare, ...others], reference: others[0] ?? bare,
+    columns: ['cycleP50Ms', ...WAITS, ...COSTS]
+  }
+}
+
+function sessionMutex(pace, store, workers) {
+  const [id, title] = workers === 1 ? ['mutex-alone', 'mutex alone'] : [`mutex-${workers}`, `${workers} mutexes in flight`]
+  return ofSessions(pace, store, {
+    id, title, workers, what: 'mutex',
+    says: workers === 1
+      ? 'One session locks and unlocks mutexes, one after the other. The client alone locks and unlocks, as with locks.'
+      : `${workers} sessions of one process lock and unlock mutexes of their own, without a pause.`
+  })
+}
+
+function sessionChurn(pace, store) {
+  return ofSessions(pace, store, {
+    id: 'session-churn', title: 'sessions come and go', what: 'session',
+    says: 'One worker opens a session and closes it, one after the other. The client alone locks and unlocks: a session is no less.'
+  })
+}
+
+/** The clients alone cannot wait: what they are compared with is a lock that is handed over in the order of asking. */
+function electionFailover(pace, store) {
+  const { title, ours, others } = SESSIONS[store]
+  const { params, ...rest } = handOver(pace, store === 'redis' ? 1 : 20)
+  const strict = ours.replace('holdfast', 'holdfast strict')
+  return {
+    ...rest, params: { ...params, what: 'election' }, store, ...named(store, 'election-failover'),
+    title: `${title}: a leader resigns`, contenders: [ours, strict, ...others], reference: others[0] ?? strict,
+    says: `2 processes want to lead all the time, and lead for ${params.workMs} ms. A hand-over lasts from the call that resigns in the one to ` +
+      'the moment when the other leads, and has said so. Beside it a lock, which is handed over in the order of asking.'
+  }
+}
+
+function stmTransfer(pace, store, shared) {
+  const { transfer, ours, others } = SESSIONS[store]
+  const workload = ofSessions(pace, store, {
+    id: shared ? 'stm-transfer-hot' : 'stm-transfer', title: shared ? 'transfers between two accounts, by 4' : 'transfers, alone',
+    what: 'transfer', workers: shared ? 4 : 1, shared,
+    says: shared
+      ? '4 workers of one process transfer between the same two accounts, without a pause: whoever meets a conflict tries again.'
+      : 'One worker transfers between accounts that nobody else has: a read of two keys, and a commit.'
+  })
+  const contenders = [ours, ...(transfer ? [transfer] : []), ...others]
+  return { ...workload, contenders, reference: others[0] ?? transfer, columns: ['triesPerOp', ...(shared ? [] : ['cycleP50Ms']), ...WAITS, ...COSTS] }
 }
 
 function sizesTo(last) {

@@ -1,11 +1,10 @@
 import { createLocks } from '../../dist/index.js'
 import { etcdBackend } from '../../dist/backends/etcd/index.js'
+import { doing } from '../lib/doing.mjs'
 
 /** `lock` is the options of each call. */
-export async function open(url, { ttlMs, prefix, lock }) {
+export async function open(url, options) {
+  const { ttlMs, prefix } = options
   const locks = createLocks(etcdBackend(url), { prefix, ttlMs })
-  return {
-    acquire: (key) => locks.lock(key, lock),
-    release: (held) => held.release()
-  }
+  return doing(locks, options)
 }

@@ -1,5 +1,6 @@
 import { createLocks } from '../../dist/index.js'
 import { postgresBackend } from '../../dist/backends/sql/postgres/index.js'
+import { doing } from '../lib/doing.mjs'
 import { openPool } from '../lib/pg.mjs'
 
 const CLIENTS = {
@@ -9,10 +10,8 @@ const CLIENTS = {
 }
 
 /** `clientName` is the library underneath, `lock` the options of each call. */
-export async function open(url, { ttlMs, prefix, clientName = 'pg', lock }) {
+export async function open(url, options) {
+  const { ttlMs, prefix, clientName = 'pg' } = options
   const locks = createLocks(postgresBackend(await CLIENTS[clientName](url)), { prefix, ttlMs })
-  return {
-    acquire: (key) => locks.lock(key, lock),
-    release: (held) => held.release()
-  }
+  return doing(locks, options)
 }

@@ -1,7 +1,7 @@
 /**
- * The least that a lock on etcd costs a client in Node: the two requests that holdfast makes, by node:http2, each by itself. One
- * transaction puts a key that says whose it is and reads who else is there, and one deletes it if it is still ours. No time limits, no
- * other endpoints, no renewals, and nobody can wait.
+ * What a lock on etcd costs at the least with the HTTP/2 that Node comes with: the two requests that holdfast makes, each by itself. One
+ * transaction reads who is there and puts a key that says whose it is, and one deletes it if it is still ours. No time limits, no other
+ * endpoints, no renewals, and nobody can wait.
  */
 import { randomBytes } from 'node:crypto'
 import { connect } from 'node:http2'
@@ -28,9 +28,9 @@ export async function open(url, { ttlMs, prefix }) {
       const range = { kind: 'range', key: Buffer.from(`${directory}/`), rangeEnd: Buffer.from(`${directory}0`) }
       const id = randomBytes(16).toString('hex')
       const value = writeValue({ v: 1, id, owner, ttl: ttlMs, at: Date.now(), take: 1, limit: 1 })
-      const answer = await txn(frame({ success: [{ kind: 'put', key, value, lease }, range] }, writeTxn))
-      const { responses: [, { kvs }] } = readTxn(new Reader(answer))
-      if (kvs.length !== 1) throw new Error(`${of} is taken`)
+      const answer = await txn(frame({ success: [range, { kind: 'put', key, value, lease }] }, writeTxn))
+      const { responses: [{ kvs }] } = readTxn(new Reader(answer))
+      if (kvs.length > 0) throw new Error(`${of} is taken`)
       return key
     },
     release: (key) => txn(frame({ compare: [{ key, target: 'lease', value: lease }], success: [{ kind: 'delete', key }] }, writeTxn))

@@ -5,10 +5,12 @@
  *
  *   acquire(key)   resolves with a hold, rejects if it gave up
  *   release(hold)
+ *   tries()        of transactions: how often they were applied, and committed
  *   hold(key)      like acquire, for a library that renews only what is held in another way
  *
  * so that no wrapper stands between the loop and the library. All get the same `ttlMs`.
  *
+ *   does     what it is about, if not locks or not only: see lib/doing.mjs
  *   role     'raw': what the client alone can do · 'limit': what it can do with our scripts · 'signal': what telling another process
  *            costs, without a lock · 'local': no store at all · 'peer' · 'ours'
  *   store    where it keeps its locks, 'redis', 'sqlite', 'postgres', 'mariadb' or 'etcd': who needs no more than files is measured beside SQLite
@@ -50,7 +52,7 @@ const LEAN = { performance: 'lean' }
 const ALL = [
   { id: 'holdfast', ...HOLDFAST, renews: true },
   { id: 'holdfast on node-redis', ...HOLDFAST, quick: false, settings: { clientName: 'node-redis' } },
-  { id: 'holdfast strict', ...HOLDFAST, quick: false, ...waiting({ lock: { fairness: 'strict' } }) },
+  { id: 'holdfast strict', ...HOLDFAST, quick: false, ...waiting({ lock: { fairness: 'strict' }, what: 'lock' }) },
 
   // As rarely as redis-semaphore: what one renewal costs, apart from how often it is made.
   { id: 'holdfast every 4 s', ...HOLDFAST, renews: true, tuned: 'renewing', settings: { lock: { renewEveryMs: 4_000 } } },
@@ -58,6 +60,7 @@ const ALL = [
   { id: 'ioredis', ...IOREDIS },
   { id: 'ioredis pipelined', ...IOREDIS, ...sending() },
   { id: 'node-redis', ...NODE_REDIS },
+  { id: 'WATCH on ioredis', role: 'raw', file: 'watch-ioredis', does: ['transfer'] },
   { id: 'our scripts on ioredis', role: 'limit', file: 'scripts', renews: true },
 
   { id: 'redlock', ...REDLOCK, renews: true },
@@ -105,9 +108,10 @@ const ALL = [
 
   { id: 'holdfast on pg', ...ON_POSTGRES },
   { id: 'holdfast on postgres.js', ...ON_POSTGRES, settings: { clientName: 'postgres.js' } },
-  { id: 'holdfast strict on pg', ...ON_POSTGRES, ...waiting({ lock: { fairness: 'strict' } }) },
+  { id: 'holdfast strict on pg', ...ON_POSTGRES, ...waiting({ lock: { fairness: 'strict' }, what: 'lock' }) },
 
   { id: 'transaction on pg', role: 'raw', store: 'postgres', file: 'transaction-pg' },
+  { id: 'transfer on pg', role: 'raw', store: 'postgres', file: 'transfer-pg', does: ['transfer'] },
   { id: 'our functions on pg', role: 'limit', store: 'postgres', file: 'functions-pg' },
   { id: 'update + NOTIFY', role: 'signal', store: 'postgres', file: 'notify' },
 
@@ -120,7 +124,7 @@ const ALL = [
   { id: 'verrou on mysql2', role: 'peer', store: 'mariadb', file: 'verrou-mysql2' },
 
   { id: 'holdfast on etcd', ...ON_ETCD },
-  { id: 'holdfast strict on etcd', ...ON_ETCD, ...waiting({ lock: { fairness: 'strict' } }) },
+  { id: 'holdfast strict on etcd', ...ON_ETCD, ...waiting({ lock: { fairness: 'strict' }, what: 'lock' }) },
   { id: 'node:http2', ...ETCD, role: 'raw', file: 'http2-etcd' },
   { id: 'clientv3 (Go)', ...ETCD, role: 'peer', program: 'etcd-mutex', needs: ['go', 'clientv3'] }
 ]
@@ -133,7 +137,7 @@ function waiting(settings) {
   return { tuned: 'waiting', settings }
 }
 
-const DEFAULTS = { store: 'redis', settings: {}, direct: [], tuned: undefined, renews: false, quick: true, needs: [] }
+const DEFAULTS = { store: 'redis', settings: {}, direct: [], tuned: undefined, renews: false, quick: true, needs: [], does: ['lock'] }
 export const CONTENDERS = ALL.map((contender) => ({ ...DEFAULTS, ...contender }))
 
 export function contenderOf(id) {

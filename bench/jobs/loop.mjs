@@ -85,7 +85,7 @@ export async function start(locks, { processIndex, workers, shared, thinkMs }) {
     for (const since of waitingSince) if (since < endedAt) waits.record(endedAt - since)
     const timerLateMs = timers.worstMs()
     const cpuMs = (cpu.user + cpu.system) / 1000
-    return { waits, cycles, shares, turns: turns.list(), failures, lastFailure, cpuMs, timerLateMs }
+    return { waits, cycles, shares, turns: turns.list(), failures, lastFailure, cpuMs, timerLateMs, tries: locks.tries?.() }
   }
 }
 
@@ -170,6 +170,7 @@ export async function conduct(crew, { warmUpMs, durationMs, shared }, { watch })
     commandsPerOp: perOp(server.commands),
     serverCpuUsPerOp: perOp(1000 * server.cpuMs),
     clientCpuUsPerOp: operations === 0 ? undefined : (1000 * sum(results.map(({ cpuMs }) => cpuMs))) / operations,
+    ...(results[0].tries?.committed > 0 && { triesPerOp: sum(results.map(({ tries }) => tries.applied)) / sum(results.map(({ tries }) => tries.committed)) }),
     timerLateMs: Math.max(...results.map(({ timerLateMs }) => timerLateMs)),
     othersCpu: server.othersCpu(sum(results.map(({ cpuMs }) => cpuMs))),
     failures: sum(results.map((result) => result.failures)),

@@ -18,7 +18,7 @@ async function answer({ method, argument }) {
 }
 
 async function open({ contender, jobName, url, prefix, params }) {
-  const locks = await openContender(contender, url, { prefix, ttlMs: params.ttlMs, processIndex: params.processIndex })
+  const locks = await openContender(contender, url, { prefix, ttlMs: params.ttlMs, processIndex: params.processIndex, what: params.what })
   const { start } = await import(`../jobs/${jobName}.mjs`)
   job = await start(locks, params)
 }

@@ -10,6 +10,7 @@ export const METRICS = {
   handOverP50Ms: { name: 'hand-over p50', better: 'less', write: time },
   handOverP99Ms: { name: 'p99', better: 'less', write: time },
   handOverMaxMs: { name: 'max', better: 'less', write: time },
+  triesPerOp: { name: 'tries', better: 'less', write: short },
   jain: { name: 'Jain', better: 'more', write: (number) => number.toFixed(3) },
   requestsPerOp: { name: 'requests/op', better: 'less', write: short },
   scriptsPerOp: { name: 'scripts/op', better: 'less', write: short },

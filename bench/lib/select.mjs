@@ -3,7 +3,7 @@ import { contenderOf } from '../contenders/index.mjs'
 /** They need nothing but what the repository itself has installed. */
 const SMOKE = [
   'holdfast', 'ioredis', 'holdfast on libsql', 'holdfast strict on libsql', 'libsql', 'holdfast on pg', 'transaction on pg',
-  'update + NOTIFY', 'holdfast on etcd', 'node:http2'
+  'update + NOTIFY', 'holdfast on etcd', 'node:http2', 'WATCH on ioredis', 'transfer on pg'
 ]
 
 /** What takes part: by the pace, unless it is named. */

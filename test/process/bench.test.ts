@@ -45,6 +45,8 @@ describe('a smoke run of the benchmark', () => {
     expect(workloads.map(({ id }) => id)).toEqual([
       'alone', 'flight-64', 'convoy-4x4', 'hot-local', 'hot-4x4', 'held', 'grow-keys', 'grow-waiters',
       'sqlite-alone', 'sqlite-8', 'sqlite-hand-over', 'postgres-alone', 'postgres-hand-over', 'etcd-alone', 'etcd-hot-4x4',
+      'mutex-alone', 'mutex-64', 'session-churn', 'election-failover', 'stm-transfer', 'stm-transfer-hot',
+      'postgres-stm-transfer-hot', 'etcd-mutex-alone', 'etcd-session-churn', 'etcd-election-failover', 'etcd-stm-transfer-hot',
     ])
     for (const { id, primary, contenders } of workloads) {
       expect(contenders, id).toHaveProperty(OURS[id.split('-')[0]!] ?? 'holdfast')

@@ -18,12 +18,12 @@ func (l *locks) pass(argument json.RawMessage) interface{} {
 
 	wait := func(worker int) {
 		startedAt := now()
-		held, err := l.acquire(worker, convoy.Key)
+		release, err := l.acquire(worker, convoy.Key)
 		for err != nil {
 			mutex.Lock()
 			failures, lastFailure = failures+1, err.Error()
 			mutex.Unlock()
-			held, err = l.acquire(worker, convoy.Key)
+			release, err = l.acquire(worker, convoy.Key)
 		}
 		acquiredAt := now()
 		sleepUntil(acquiredAt + l.task.Params.WorkMs)
@@ -31,7 +31,7 @@ func (l *locks) pass(argument json.RawMessage) interface{} {
 		waits = append(waits, acquiredAt-startedAt)
 		holds = append(holds, [2]float64{acquiredAt, now()})
 		mutex.Unlock()
-		must(l.release(held))
+		must(release())
 	}
 
 	sleepUntil(convoy.At)

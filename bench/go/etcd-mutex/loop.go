@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 const keysPerWorker = 16
@@ -44,8 +45,9 @@ func (l *locks) run(argument json.RawMessage) interface{} {
 			all.waits.record(times.Until - since)
 		}
 	}
+	tries := map[string]int64{"applied": atomic.LoadInt64(&l.applied), "committed": atomic.LoadInt64(&l.committed)}
 	return map[string]interface{}{
-		"waits": &all.waits, "cycles": &all.cycles, "shares": all.shares, "turns": all.turns,
+		"tries": tries, "waits": &all.waits, "cycles": &all.cycles, "shares": all.shares, "turns": all.turns,
 		"failures": all.failures, "lastFailure": all.lastFailure, "cpuMs": cpu,
 	}
 }
@@ -59,16 +61,16 @@ func (l *locks) work(worker int, from, until float64, all *tally) {
 			key = fmt.Sprintf("%d:%d:%d", its.ProcessIndex, worker, turn%keysPerWorker)
 		}
 		all.begin(worker, startedAt)
-		mutex, err := l.acquire(worker, key)
+		release, err := l.acquire(worker, key)
 		for err != nil {
 			all.failed(err, from)
 			if now() > until {
 				return
 			}
-			mutex, err = l.acquire(worker, key)
+			release, err = l.acquire(worker, key)
 		}
 		acquiredAt := now()
-		if err := l.release(mutex); err != nil {
+		if err := release(); err != nil {
 			all.failed(err, from)
 		}
 		endedAt := now()

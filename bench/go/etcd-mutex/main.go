@@ -1,4 +1,4 @@
-// Go's own mutex on etcd, doing what the jobs in bench/jobs do: it is asked on stdin and answers on stdout, a line of JSON each, with what
+// Go's own mutex, session, election and STM on etcd, doing what the jobs in bench/jobs do: it is asked on stdin and answers on stdout, a line of JSON each, with what
 // a process of Node's would answer.
 package main
 
@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/clientv3"
@@ -31,6 +33,7 @@ type params struct {
 	Workers      int
 	Shared       bool
 	WorkMs       float64
+	What         string
 }
 
 type job func(argument json.RawMessage) interface{}
@@ -64,7 +67,7 @@ func open(its task) map[string]job {
 	locks := &locks{client: client, task: its}
 	// The key of a mutex is named after its session: who waits for the same one needs a session of its own.
 	sessions := 1
-	if its.JobName == "convoy" || its.Params.Shared {
+	if its.JobName == "convoy" || its.Params.Shared || its.Params.What == "mutex" {
 		sessions = its.Params.Workers
 	}
 	for len(locks.sessions) < sessions {
@@ -74,7 +77,10 @@ func open(its task) map[string]job {
 	}
 	warmUp, err := locks.acquire(0, "warm-up")
 	must(err)
-	must(locks.release(warmUp))
+	must(warmUp())
+	if its.JobName == "hand-over" {
+		return map[string]job{"run": locks.handOver}
+	}
 	return map[string]job{"run": locks.run, "pass": locks.pass}
 }
 
@@ -82,15 +88,48 @@ type locks struct {
 	client   *clientv3.Client
 	sessions []*concurrency.Session
 	task     task
+	// Of transactions.
+	applied, committed int64
 }
 
-func (l *locks) acquire(worker int, key string) (*concurrency.Mutex, error) {
-	mutex := concurrency.NewMutex(l.sessions[worker%len(l.sessions)], l.task.Prefix+"/"+key)
-	return mutex, mutex.Lock(context.Background())
+// Gives back what was acquired.
+type release func() error
+
+// As lib/doing.mjs.
+func (l *locks) acquire(worker int, key string) (release, error) {
+	background := context.Background()
+	name := l.task.Prefix + "/" + key
+	session := l.sessions[worker%len(l.sessions)]
+	switch l.task.Params.What {
+	case "session":
+		own, err := concurrency.NewSession(l.client, concurrency.WithTTL(l.task.Params.TTLMs/1000))
+		return func() error { return own.Close() }, err
+	case "election":
+		election := concurrency.NewElection(session, name)
+		err := election.Campaign(background, "bench")
+		return func() error { return election.Resign(background) }, err
+	case "transfer":
+		return func() error { return nil }, l.transfer(name+"/from", name+"/to")
+	default:
+		mutex := concurrency.NewMutex(session, name)
+		err := mutex.Lock(background)
+		return func() error { return mutex.Unlock(background) }, err
+	}
 }
 
-func (l *locks) release(mutex *concurrency.Mutex) error {
-	return mutex.Unlock(context.Background())
+func (l *locks) transfer(from, to string) error {
+	_, err := concurrency.NewSTM(l.client, func(stm concurrency.STM) error {
+		atomic.AddInt64(&l.applied, 1)
+		a, _ := strconv.Atoi(stm.Get(from))
+		b, _ := strconv.Atoi(stm.Get(to))
+		stm.Put(from, strconv.Itoa(a-1))
+		stm.Put(to, strconv.Itoa(b+1))
+		return nil
+	}, concurrency.WithPrefetch(from, to))
+	if err == nil {
+		atomic.AddInt64(&l.committed, 1)
+	}
+	return err
 }
 
 func must(err error) {
