@@ -25,7 +25,7 @@ export default defineConfig({
           include: ['test/contract/**/*.test.ts'],
           testTimeout: 30_000,
           hookTimeout: 60_000,
-          maxWorkers: 3,
+          maxWorkers: 4,
           sequence: { groupOrder: 1 }
         }
       },

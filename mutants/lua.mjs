@@ -65,6 +65,8 @@ const LUA_MUTANTS = [
   ['_store.lua', "tells the last holder's metadata", 'about and id_of(about) == id and', 'about and'],
   ['commit.lua', 'a commit twice', `if done and done ~= 'refused' then`, 'if false then'],
   ['commit.lua', 'what was refused is carried out after all', `if ARGV[1] == 'again' then`, 'if false then'],
+  ['commit.lua', 'a commit under a lock that is not held', `return refuse({ 'not-held', i })`, 'local _ = i'],
+  ['commit.lua', 'a commit under a lock that was revoked', `redis.pcall('GET', KEYS[i + 2]) ~= `, `string.gsub(redis.call('GET', KEYS[i + 2]) or '', '^~', '') ~= `],
   ['commit.lua', 'a revision twice', 'math.max(last + 1, ', 'math.max(0, '],
   ['commit.lua', 'a deletion is forgotten', `revision .. ' ' .. revision) end`, `revision .. ' ' .. deleted) end`],
   ['commit.lua', 'overwrites what is newer', `own > revision or (how == '=' and own ~= revision)`, `how == '=' and own ~= revision`],

@@ -16,6 +16,8 @@ const BELOW = {
   primitives: ['core'],
   public: ['primitives', 'core'],
   testing: ['public', 'primitives', 'core'],
+  decorator: ['public', 'primitives', 'core'],
+  http: ['public', 'primitives', 'core'],
   backends: []
 }
 const STATELESS_CORE = ['backend', 'errors', 'key', 'clock', 'slots', 'token'].map((name) => `src/core/${name}.ts`)

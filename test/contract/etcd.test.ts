@@ -6,7 +6,7 @@ import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 
 // Of a server whose leaders are elected in half a second, as the tests' are.
 const traits = {
-  fair: true, wakes: 'push', minTtlMs: 1_000, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity, transactions: true,
+  fair: true, wakes: 'push', minTtlMs: 1_000, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity, transactions: true, ownership: true,
 } as const
 
 describe('one etcd', () => {

@@ -5,7 +5,7 @@ import type { BackendFactory, ClaimState, Traits } from '../../src/core/backend.
 import { ConfigurationError } from '../../src/core/errors.js'
 import { conformance } from '../../src/testing/index.js'
 
-const traits: Traits = { fair: true, wakes: 'poll', minTtlMs: 150, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Infinity, transactions: false }
+const traits: Traits = { fair: true, wakes: 'poll', minTtlMs: 150, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Infinity, transactions: false, ownership: false }
 const memory = memoryBackend()
 
 const withLess: BackendFactory = (scope) => {

@@ -4,4 +4,4 @@ import { conformance } from '../../src/testing/index.js'
 
 const memory = memoryBackend()
 
-conformance(() => memory, { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Infinity, transactions: true }, { describe, it })
+conformance(() => memory, { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: Infinity, transactions: true, ownership: true }, { describe, it })

@@ -6,7 +6,7 @@ import { mysqlBackend } from '../../src/backends/sql/mysql/index.js'
 import { conformance } from '../../src/testing/index.js'
 import { startMariaDb, type MariaDbServer } from '../support/mariadb-server.js'
 
-const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 500, transactions: true } as const
+const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 500, transactions: true, ownership: true } as const
 
 let server: MariaDbServer
 beforeAll(async () => {

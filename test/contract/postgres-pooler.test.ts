@@ -7,7 +7,7 @@ import { conformance } from '../../src/testing/index.js'
 import { startPgBouncer, type PgBouncer } from '../support/pgbouncer.js'
 import { startPostgres, type PostgresServer } from '../support/postgres-server.js'
 
-const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 500, transactions: true } as const
+const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 500, transactions: true, ownership: true } as const
 
 let server: PostgresServer
 let pooler: PgBouncer

@@ -6,7 +6,7 @@ import { postgresBackend } from '../../src/backends/sql/postgres/index.js'
 import { conformance } from '../../src/testing/index.js'
 import { startPostgres, type PostgresServer } from '../support/postgres-server.js'
 
-const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 500, transactions: true } as const
+const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 500, transactions: true, ownership: true } as const
 
 let server: PostgresServer
 let pool: pg.Pool

@@ -12,7 +12,7 @@ import { conformance } from '../../src/testing/index.js'
 import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
-const TRAITS = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true } as const
+const TRAITS = { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true, ownership: true } as const
 
 const docs = readFileSync(new URL('../../docs/backends/redis.md', import.meta.url), 'utf8')
 /** What follows `ACL SETUSER name` in the documentation, up to the end of its block. */
@@ -101,7 +101,7 @@ describe('on a cluster', () => {
     await cluster.stop()
   })
 
-  describe('ioredis', () => conformance(() => redisBackend(openIoredis('all')), TRAITS, { describe, it }))
+  describe('ioredis', () => conformance(() => redisBackend(openIoredis('all')), { ...TRAITS, ownership: false }, { describe, it }, { withSessions: false }))
 
   it('node-redis needs no more', async () => {
     const outcome = await everything('conformance-a', await openNodeRedis('all').then((client) => () => redisBackend(client)))

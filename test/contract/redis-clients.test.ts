@@ -37,8 +37,9 @@ for (const [name, open] of Object.entries(CLIENTS)) {
   describe(name, () => {
     conformance(
       async () => redisBackend(await open()),
-      { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true },
+      { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true, ownership: true },
       { describe, it },
+      { withSessions: name === 'node-redis' },
     )
   })
 }

@@ -4,6 +4,7 @@ import { Cluster as ValkeyCluster } from 'iovalkey'
 import { createCluster } from 'redis'
 import { afterAll, beforeAll, describe, it } from 'vitest'
 import { redisBackend, type RedisDriver } from '../../src/backends/redis/index.js'
+import type { BackendFactory } from '../../src/core/backend.js'
 import { conformance } from '../../src/testing/index.js'
 import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js'
 
@@ -39,12 +40,23 @@ const CLIENTS: Record<string, () => RedisDriver | Promise<RedisDriver>> = {
   },
 }
 
+// With a tag in the prefix everything is in one slot, and so on one node.
+describe('in one slot', () => {
+  const tagged = (factory: BackendFactory): BackendFactory => (scope) => factory({ ...scope, prefix: `{${scope.prefix}}` })
+  conformance(
+    async () => tagged(redisBackend(await CLIENTS['ioredis']!())),
+    { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true, ownership: true },
+    { describe, it },
+  )
+})
+
 for (const [name, open] of Object.entries(CLIENTS)) {
   describe(name, () => {
     conformance(
       async () => redisBackend(await open()),
-      { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true },
+      { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true, ownership: false },
       { describe, it },
+      { withSessions: name === 'ioredis' },
     )
   })
 }

@@ -3,10 +3,11 @@ import { Redis } from 'ioredis'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import type { RedisClient } from '../../src/backends/redis/client.js'
 import { fromIoredis } from '../../src/backends/redis/clients/ioredis.js'
+import { redisBackend } from '../../src/backends/redis/index.js'
 import { Keys } from '../../src/backends/redis/keys.js'
 import { RedisVersionedStore } from '../../src/backends/redis/versioned-store.js'
 import { systemClock } from '../../src/core/clock.js'
-import { commitOf, lostCommits, put, see, type Send } from '../support/lost-commits.js'
+import { commitOf, lostCommits, OWNER, put, see, type Send } from '../support/lost-commits.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
 let server: RedisServer
@@ -20,6 +21,7 @@ afterAll(async () => {
   await server.stop()
 })
 
+const scope = { clock: systemClock(), owner: OWNER }
 const cut = () => new Error('Connection is closed.')
 
 /** `first`: what becomes of the first request that the server knows the script of. */
@@ -30,15 +32,15 @@ function storeOn(prefix: string, first?: (send: Send) => Promise<unknown>): Redi
     const send = () => client.run(how, script, numberOfKeys, words)
     return ++requests === 1 && first ? first(send) : send()
   }
-  return new RedisVersionedStore({ ...client, isCluster: false, run } as RedisClient, new Keys(prefix, false), systemClock())
+  return new RedisVersionedStore({ ...client, isCluster: false, run } as RedisClient, new Keys(prefix, false), scope)
 }
 
-lostCommits({ storeOn, cut })
+lostCommits({ storeOn, factory: () => redisBackend(redis), cut })
 
 it('is unknown if no answer comes at all, and fails if it was refused', async () => {
   const answering = (error: () => Error) => {
     const run = () => Promise.reject(error())
-    return new RedisVersionedStore({ ...fromIoredis(redis), isCluster: false, run } as RedisClient, new Keys('dead', false), systemClock())
+    return new RedisVersionedStore({ ...fromIoredis(redis), isCluster: false, run } as RedisClient, new Keys('dead', false), scope)
   }
   expect(await answering(cut).commit(commitOf({}))).toMatchObject({ status: 'unknown', error: { code: 'BACKEND' } })
   const refused = () => new Error("READONLY You can't write against a read only replica.")

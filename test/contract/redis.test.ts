@@ -22,6 +22,6 @@ conformance(
     clients.push(client)
     return redisBackend(client)
   },
-  { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true },
+  { fair: true, wakes: 'push', minTtlMs: 1, counted: false, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 800, transactions: true, ownership: true },
   { describe, it },
 )

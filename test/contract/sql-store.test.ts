@@ -1,4 +1,5 @@
 /** What becomes of a commit in a database server that gets lost, or whose answer does, or that comes late. */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { createPool } from 'mysql2'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -8,26 +9,39 @@ import { MysqlSchema } from '../../src/backends/sql/mysql/schema.js'
 import { PgClient } from '../../src/backends/sql/postgres/clients/pg.js'
 import { PostgresDatabase } from '../../src/backends/sql/postgres/database.js'
 import { PostgresSchema } from '../../src/backends/sql/postgres/schema.js'
+import { SqlServerBackend } from '../../src/backends/sql/server/backend.js'
 import type { Database } from '../../src/backends/sql/server/database.js'
 import { Retries } from '../../src/backends/sql/server/retries.js'
 import { SqlVersionedStore } from '../../src/backends/sql/server/versioned-store.js'
+import type { BackendFactory } from '../../src/core/backend.js'
 import { systemClock } from '../../src/core/clock.js'
-import { commitOf, lostCommits, put, see, type Send } from '../support/lost-commits.js'
+import { commitOf, hold, lostCommits, open, OWNER, put, see, type Send } from '../support/lost-commits.js'
 import { startMariaDb } from '../support/mariadb-server.js'
 import { startPostgres } from '../support/postgres-server.js'
 
-const KINDS: Record<string, () => Promise<{ database: Database; stop: () => Promise<unknown> }>> = {
+interface Kind {
+  readonly database: Database
+  /** From then on whoever commits takes half a second, after it has looked at what it rests on. */
+  readonly slowDown: () => Promise<unknown>
+  readonly stop: () => Promise<unknown>
+}
+
+const KINDS: Record<string, () => Promise<Kind>> = {
   PostgreSQL: async () => {
     const server = await startPostgres({ durable: false })
     const pool = new pg.Pool({ connectionString: server.url })
     const database = new PostgresDatabase(new PgClient(pool), new PostgresSchema(), { migrate: true })
-    return { database, stop: () => pool.end().then(() => server.stop()) }
+    const slowDown = () => pool.query(`
+      CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$;
+      CREATE TRIGGER slow BEFORE INSERT ON holdfast_entries FOR EACH ROW EXECUTE FUNCTION slow()`)
+    return { database, slowDown, stop: () => pool.end().then(() => server.stop()) }
   },
   MariaDB: async () => {
     const server = await startMariaDb({ durable: false })
     const pool = createPool({ uri: server.url })
     const database = new MysqlDatabase(new Mysql2Client(pool), new MysqlSchema(), { migrate: true })
-    return { database, stop: () => pool.promise().end().then(() => server.stop()) }
+    const slowDown = () => pool.promise().query('CREATE TRIGGER slow BEFORE INSERT ON holdfast_entries FOR EACH ROW DO SLEEP(0.5)')
+    return { database, slowDown, stop: () => pool.promise().end().then(() => server.stop()) }
   },
 }
 
@@ -35,37 +49,45 @@ const cut = () => Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESE
 
 describe.each(Object.entries(KINDS))('%s: a commit', (_, start) => {
   let database: Database
+  let slowDown: () => Promise<unknown>
   let stop: () => Promise<unknown>
   beforeAll(async () => {
-    ;({ database, stop } = await start())
+    ;({ database, slowDown, stop } = await start())
     await database.migrate()
   })
   afterAll(() => stop())
 
-  /** `first`: what becomes of the first request. */
-  function storeOn(prefix: string, first?: (send: Send) => Promise<unknown>): SqlVersionedStore {
-    let requests = 0
-    const faulty: Database = {
+  /** Its connections are the test's, which ends them. */
+  function databaseWith(call: Database['call']): Database {
+    return {
       name: database.name,
       hasShortSteps: database.hasShortSteps,
       migrate: () => database.migrate(),
       failureOf: (error) => database.failureOf(error),
-      close: () => database.close(),
-      call: (step, values) => {
-        const send = () => database.call(step, values)
-        return (++requests === 1 && first ? first(send) : send()) as Promise<string>
-      },
+      close: async () => {},
+      call,
     }
-    return new SqlVersionedStore(faulty, new Retries(faulty, systemClock(), { isOver: () => false, onFailure: () => {} }), prefix)
   }
 
-  lostCommits({ storeOn, cut })
+  /** `first`: what becomes of the first request. */
+  function storeOn(prefix: string, first?: (send: Send) => Promise<unknown>): SqlVersionedStore {
+    let requests = 0
+    const faulty = databaseWith((step, values) => {
+      const send = () => database.call(step, values)
+      return (++requests === 1 && first ? first(send) : send()) as Promise<string>
+    })
+    return new SqlVersionedStore(faulty, new Retries(faulty, systemClock(), { isOver: () => false, onFailure: () => {} }), { prefix, owner: OWNER })
+  }
+
+  const factory = (): BackendFactory => (scope) =>
+    new SqlServerBackend(databaseWith((step, values) => database.call(step, values)), scope)
+
+  lostCommits({ storeOn, factory, cut })
 
   it('is unknown if no answer comes at all, and fails if none was sent', async () => {
     const all = (error: () => Error) => {
-      const dead: Database = { ...database, name: database.name, hasShortSteps: false, migrate: async () => {}, close: async () => {},
-        failureOf: (thrown) => database.failureOf(thrown), call: () => Promise.reject(error()) }
-      return new SqlVersionedStore(dead, new Retries(dead, systemClock(), { isOver: () => true, onFailure: () => {} }), 'dead')
+      const dead = databaseWith(() => Promise.reject(error()))
+      return new SqlVersionedStore(dead, new Retries(dead, systemClock(), { isOver: () => true, onFailure: () => {} }), { prefix: 'dead', owner: OWNER })
     }
     expect(await all(cut).commit(commitOf({}))).toMatchObject({ status: 'unknown', error: { code: 'BACKEND' } })
     const refused = () => Object.assign(new Error('refused'), { code: 'ECONNREFUSED' })
@@ -91,5 +113,17 @@ describe.each(Object.entries(KINDS))('%s: a commit', (_, start) => {
     await database.call('tidy', ['0'])
     await late()
     expect((await see(storeOn('tidied'), 'k')).revision).toBe(revision + 1n)
+  })
+
+  // The last, since it is slow from then on.
+  it('keeps what it rests on from being taken away until it is carried out', async () => {
+    const backend = open(factory(), 'slow')
+    const { held } = await hold(backend)
+    await slowDown()
+    const committing = storeOn('slow').commit(commitOf({ holds: [held], puts: [put('k', 'v')] }))
+    await sleep(200)
+    expect(await backend.revoke(held.claim.resource, 'now')).toBe('freed')
+    expect((await see(storeOn('slow'), 'k')).value).toBe('v')
+    expect((await committing).status).toBe('committed')
   })
 })

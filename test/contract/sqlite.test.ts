@@ -10,7 +10,7 @@ import { conformance } from '../../src/testing/index.js'
 const folder = mkdtempSync(join(process.env['HOLDFAST_TEST_DIR'] ?? tmpdir(), 'sqlite-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 500, transactions: true } as const
+const traits = { fair: true, wakes: 'push', minTtlMs: 1, counted: true, tellsExpiry: true, keepsPlaces: true, heartbeatMs: 500, transactions: true, ownership: true } as const
 
 describe('a path', () => {
   conformance(() => sqliteBackend(join(folder, 'path.db')), traits, { describe, it })

@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { connect, type ConnectOptions, type LockManager } from '../../src/index.js'
+import { connect, Mutex, type ConnectOptions, type LockManager } from '../../src/index.js'
 import { inversions, overlaps, repeats, type Hold } from '../support/check.js'
 import { Contenders } from '../support/contenders.js'
 import { startEtcdCluster, type EtcdCluster } from '../support/etcd-cluster.js'
@@ -154,6 +154,24 @@ describe('a cluster of three', () => {
     const second = await within(RECOVERY_MS, 'the next one', waiting)
     expect(second.fence).toBeGreaterThan(first.fence)
     expect(overlaps([...holder.holds(), ...next.holds()])).toEqual([])
+  })
+
+  it('no majority: a session can be closed all the same, and what it had is free when it is back', async () => {
+    const [locks, others] = [await open(cluster.url), await open(cluster.url)]
+    const before = await locks.session({ ttlMs: 30_000 })
+    const mutex = new Mutex(before, 'minority-mutex')
+    await mutex.lock()
+    const [one, two] = cluster.nodes
+    await Promise.all([one!.pause(), two!.pause()])
+    const opening = locks.session({ ttlMs: 30_000 }).then((session) => session.close(), () => {})
+    const startedAt = performance.now()
+    await Promise.all([before.close(), opening])
+    expect(performance.now() - startedAt).toBeLessThan(15_000)
+    expect(before.signal.aborted).toBe(true)
+    await Promise.all([one!.resume(), two!.resume()])
+    const next = new Mutex(await within(RECOVERY_MS, 'another session', others.session()), 'minority-mutex')
+    await within(RECOVERY_MS, 'what was held', next.lock())
+    expect(next.rev).toBeGreaterThan(mutex.rev)
   })
 })
 

@@ -9,6 +9,7 @@ import type { TxnRequest, TxnResponse } from '../../src/backends/etcd/client/mes
 import type { Claim, WakeUp } from '../../src/core/backend.js'
 import { systemClock } from '../../src/core/clock.js'
 import { tokenOf } from '../../src/core/token.js'
+import { createLocks, Mutex } from '../../src/index.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { until } from '../support/until.js'
 
@@ -110,6 +111,20 @@ describe('a claim', () => {
     party.onTxn = (run) => run()
     await sleep(3_000)
     expect(await keysOf('unheard')).toEqual([])
+  })
+
+  it('whose time is over counts for no transaction, though nobody has got to delete its key', async () => {
+    const party = new Party()
+    const claim = claimOn('overdue')
+    const state = await party.claim(claim)
+    const commit = {
+      holds: [{ claim, epoch: state.status === 'held' ? state.epoch : 0n }],
+      comparisons: [], puts: [{ key: 'overdue', value: Buffer.from('v') }], deletes: [], reads: [],
+    }
+    expect(await party.backend.store.commit(commit)).toMatchObject({ status: 'committed' })
+    party.aheadMs = claim.ttlMs
+    expect(await party.backend.store.commit(commit)).toEqual({ status: 'not-held', claim })
+    expect(await keysOf('overdue')).toHaveLength(1)
   })
 
   it('does not come to wait behind itself if only the renewal of its lease fails', async () => {
@@ -377,5 +392,84 @@ describe('the name of a key', () => {
     await tell('contended', now!)
     await until('the last to be heard', async () => party.told('contended'))
     expect(party.heard.map(({ kind }) => kind)).toEqual(['contended'])
+  })
+})
+
+describe('what a session has', () => {
+  const lease = () => BigInt(`0x${randomBytes(6).toString('hex')}`)
+  const sessionOn = (id: bigint): Claim => ({ ...claimOn(`session/${id.toString(16)}`), lease: { id, role: 'session' } })
+  const memberOn = (resource: string, id: bigint): Claim => ({ ...claimOn(`${PREFIX}/${resource}/`), lease: { id, role: 'member' } })
+  const isDelete = ({ success = [] }: TxnRequest): boolean => success.some((op) => op.kind === 'delete' || (op.kind === 'txn' && isDelete(op as TxnRequest)))
+
+  /** It is carried out later, and is answered before that as if nothing were known of it. */
+  function delays(party: Party, which: (request: TxnRequest) => boolean): () => Promise<unknown> {
+    let carryOut: (() => Promise<unknown>) | undefined
+    party.onTxn = async (run, request) => {
+      if (carryOut || !which(request)) return run()
+      carryOut = run
+      throw lost()
+    }
+    return () => carryOut!()
+  }
+
+  it('is not in the way for ever if a put comes after it was released, and claimed and released once more', async () => {
+    const party = new Party()
+    const id = lease()
+    const session = sessionOn(id)
+    await party.claim(session)
+    const putNow = delays(party, hasPut)
+    const first = memberOn('late put', id)
+    expect(await party.claim(first)).toMatchObject({ status: 'failed' })
+    await party.release(first)
+    const second = memberOn('late put', id)
+    expect(await party.claim(second)).toMatchObject({ status: 'held' })
+    await party.release(second)
+    await putNow()
+    expect(await keysOf('late put')).toHaveLength(1)
+    // At the next beat.
+    await party.renew(session, 30_000)
+    await until('it to go', async () => (await keysOf('late put')).length === 0)
+  })
+
+  it('is not deleted by what is late of the one before', async () => {
+    const party = new Party()
+    const id = lease()
+    await party.claim(sessionOn(id))
+    const first = memberOn('late delete', id)
+    party.onTxn = (run, request) => (hasPut(request) ? loseAnswer(run) : run())
+    expect(await party.claim(first)).toMatchObject({ status: 'failed' })
+    const deleteNow = delays(party, isDelete)
+    expect(await party.release(first)).toMatchObject({ status: 'failed' })
+    await until('it to be deleted', async () => (await keysOf('late delete')).length === 0)
+    const second = memberOn('late delete', id)
+    await until('it to be held again', async () => (await party.claim(second)).status === 'held')
+    await deleteNow()
+    expect(await keysOf('late delete')).toHaveLength(1)
+  })
+
+  it('is not deleted by a process that has orphaned the session while it waited', async () => {
+    const [old, other] = [new Party(), new Party()]
+    const locks = createLocks((scope) => new EtcdBackend(old.client, scope), { prefix: PREFIX })
+    const others = createLocks((scope) => new EtcdBackend(other.client, scope), { prefix: PREFIX })
+    onTestFinished(async () => void (await Promise.all([locks.close(), others.close()])))
+    const session = await locks.session({ ttlMs: 30_000 })
+    // Its answer comes late.
+    let answer!: () => void
+    const late = new Promise<void>((resolve) => (answer = resolve))
+    old.onTxn = async (run, request) => {
+      const response = await run()
+      if (hasPut(request)) await late
+      return response
+    }
+    const locking = new Mutex(session, `${PREFIX}/orphaned`).lock()
+    locking.catch(() => {})
+    await until('its key', async () => (await keysOf('orphaned')).length === 1)
+    await session.orphan()
+    const mutex = new Mutex(await others.session({ lease: session.lease }), `${PREFIX}/orphaned`)
+    await mutex.lock()
+    answer()
+    await sleep(500)
+    expect(await keysOf('orphaned')).toHaveLength(1)
+    expect(await mutex.isOwner().check()).toBe(true)
   })
 })

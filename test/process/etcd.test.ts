@@ -5,6 +5,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { connect, type ConnectOptions, type LockManager } from '../../src/index.js'
+import { callsDuring } from '../support/etcd-calls.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { pathOf } from '../support/unprivileged.js'
 import { until } from '../support/until.js'
@@ -136,25 +137,11 @@ describe('beside etcdctl', () => {
   })
 })
 
-/** How often each method was called, as the server counts. */
-async function calls(): Promise<Map<string, number>> {
-  const text = await (await fetch(`${server.endpoint}/metrics`)).text()
-  const counts = [...text.matchAll(/^grpc_server_started_total\{grpc_method="(\w+)".*\} (\d+)$/gm)]
-  return new Map(counts.map(([, method, count]) => [method!, Number(count)]))
-}
-
-async function callsDuring(work: () => Promise<unknown>): Promise<Record<string, number>> {
-  const before = await calls()
-  await work()
-  const after = await calls()
-  return Object.fromEntries([...after].map(([method, count]) => [method, count - (before.get(method) ?? 0)] as const).filter(([, count]) => count > 0))
-}
-
 describe('what it costs', () => {
   it('is one call to acquire and one to release, once the lease is there', async () => {
     const locks = await manager({ ttlMs: 60_000 })
     await (await locks.lock('warm')).release()
-    const during = await callsDuring(async () => {
+    const during = await callsDuring(server, async () => {
       for (let i = 0; i < 10; i++) await (await locks.lock(`k${i % 3}`)).release()
       for (let i = 0; i < 10; i++) await (await locks.tryLock('k'))!.release()
     })
@@ -167,7 +154,7 @@ describe('what it costs', () => {
     await a.lock('busy')
     const revision = async () => (JSON.parse(await server.ctl('get', 'x', '-w', 'json')) as { header: { revision: number } }).header.revision
     const before = await revision()
-    const during = await callsDuring(async () => {
+    const during = await callsDuring(server, async () => {
       for (let i = 0; i < 5; i++) expect(await b.tryLock('busy')).toBeNull()
     })
     expect(during).toEqual({ Txn: 5 })
@@ -177,7 +164,7 @@ describe('what it costs', () => {
   it('many at once travel together', async () => {
     const locks = await manager({ ttlMs: 60_000 })
     await (await locks.lock('warm')).release()
-    const during = await callsDuring(async () => {
+    const during = await callsDuring(server, async () => {
       const held = await Promise.all(Array.from({ length: 100 }, (_, i) => locks.lock(`many ${i}`)))
       await Promise.all(held.map((lock) => lock.release()))
     })
@@ -196,7 +183,7 @@ describe('what it costs', () => {
     await queued(managers[0]!, 'convoy', 50)
     // Their watches are there, and have been read.
     await sleep(300)
-    const during = await callsDuring(async () => {
+    const during = await callsDuring(server, async () => {
       await first.release()
       await until('the next to be served', async () => served === 1)
       await sleep(300)

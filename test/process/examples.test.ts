@@ -25,6 +25,14 @@ const EXAMPLES: Record<string, readonly string[]> = {
     'the report is from: quick',
     'released: slow false, quick true',
   ],
+  mutex: [
+    'here: has it, and the store says so, too: true',
+    'there: LockedError',
+    'there: has it, with a higher fence: true',
+    'here: LockReleasedError',
+    'here: SessionExpiredError',
+    'there: has taken up the session, and what it had: true',
+  ],
   'hot-key': ['balance: 10000', 'fences only grow: true', '10,000 holders in N ms'],
   reentrancy: ['charged 5', 'charged 3', 'the same hold, the same fence: true', 'LockAlreadyHeldError', 'tryLock: null'],
   'hand-over-to-another-process': [
@@ -104,7 +112,7 @@ describe('examples', () => {
 
   test('each one is run here', () => {
     const files = readdirSync(join(root, 'examples')).filter((name) => name.endsWith('.mjs')).sort()
-    expect(files).toEqual([...Object.keys(EXAMPLES), 'beside-etcdctl', 'sell-once', 'workers'].map((name) => `${name}.mjs`).sort())
+    expect(files).toEqual([...Object.keys(EXAMPLES), 'beside-etcdctl', 'election-failover', 'sell-once', 'workers'].map((name) => `${name}.mjs`).sort())
   })
 
   const cases = Object.keys(EXAMPLES).flatMap((name) => [[name, 'memory'], [name, 'Redis']] as const)
@@ -113,6 +121,24 @@ describe('examples', () => {
     const expected = EXAMPLES[name]!
     if (UNORDERED.includes(name)) expect(lines.sort()).toEqual([...expected].sort())
     else expect(lines).toEqual(expected)
+  })
+
+  test.each(['a file', 'Redis'])('election-failover on %s: whoever is next leads, and the late write of one that was stopped is refused', async (backend) => {
+    const lines = said(await run('election-failover', [], backend === 'Redis' ? { HOLDFAST_URL: redis.url } : {}))
+    // Who of the first three is first is not certain.
+    const [first, second, third] = [0, 2, 4].map((line) => /^(Ada|Bea|Cleo) leads/.exec(lines[line]!)?.[1])
+    expect(lines).toEqual([
+      `${first} leads: her write is accepted`,
+      `${first} is killed`,
+      `${second} leads, N ms later: her write is accepted`,
+      `${second} resigns`,
+      `${third} leads, N ms later: her write is accepted`,
+      `${third} is stopped`,
+      'Dora leads, N ms later: her write is accepted',
+      `${third} goes on, and her signal has aborted: her late write is refused`,
+      `as observed: ${first}, ${second}, ${third}, Dora; in order: true`,
+    ])
+    expect(new Set([first, second, third]).size).toBe(3)
   })
 
   test('beside-etcdctl', async () => {

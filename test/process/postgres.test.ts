@@ -61,7 +61,7 @@ describe('what it costs', () => {
     await lock.release()
     expect(trips.count).toBe(2)
     const statements = await monitor.statements()
-    expect(statements.map(({ text }) => /holdfast_1_(\w+)/.exec(text)?.[1])).toEqual(['claim', 'release'])
+    expect(statements.map(({ text }) => /holdfast_2_(\w+)/.exec(text)?.[1])).toEqual(['claim', 'release'])
   })
 
   it('a lock that is refused waits for no disk', async () => {
@@ -180,11 +180,11 @@ it('whoever tidies and whoever makes a row do not wait for each other, where tra
     await client.connect()
     onTestFinished(() => client.end())
   }
-  const claim = (key: string) => maker.query("SELECT circle.holdfast_1_claim(convert_to('test', 'UTF8'), 'me', $1::json, false, false)",
+  const claim = (key: string) => maker.query("SELECT circle.holdfast_2_claim(convert_to('test', 'UTF8'), 'me', $1::json, false, false)",
     [JSON.stringify([{ key: Buffer.from(key).toString('hex'), id: key, take: 1, slots: 1, ttl: 1_000 }])])
   await maker.query('BEGIN ISOLATION LEVEL REPEATABLE READ')
   await claim('a')
-  const tidied = tidier.query("SELECT circle.holdfast_1_tidy_page('tidier', 0, '', '', 200)")
+  const tidied = tidier.query("SELECT circle.holdfast_2_tidy_page('tidier', 0, '', '', 200)")
   await until('it to wait', async () => (await server.query("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%tidy_page%'")).length > 0)
   await claim('b')
   await maker.query('COMMIT')

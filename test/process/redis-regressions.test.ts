@@ -12,6 +12,7 @@ import {
   createLocks,
   LockNotHeldError,
   OwnershipLostError,
+  type Leader,
   type LockManager,
   type ManagerOptions,
 } from '../../src/index.js'
@@ -54,6 +55,28 @@ describe.each(kinds)('$name', ({ start, resends }) => {
   async function queued(count: number): Promise<void> {
     while ((await redis.waiting('k')) < count) await sleep(5)
   }
+
+  it('whoever observes an election hears of the next leader when the store has forgotten everything', async () => {
+    const [a, b, c] = await threeManagers()
+    const heard: Leader[] = []
+    const observing = (async () => {
+      for await (const leader of c.election('e').observe()) heard.push(leader)
+    })()
+    const until = async (value: string) => {
+      while (heard.at(-1)?.value !== value) await sleep(5)
+    }
+    const first = await a.election('e').campaign('a1')
+    await until('a1')
+    // A Redis Cluster has no words, only leaders.
+    for (const value of ['a2', 'a3']) await first.proclaim(value).then(() => until(value), () => {})
+    await redis.flush()
+    await b.election('e').campaign('b1')
+    await until('b1')
+    const revisions = heard.map(({ header }) => header.revision)
+    expect(revisions).toEqual([...new Set(revisions)].sort((x, y) => Number(x - y)))
+    await c.close()
+    await observing
+  })
 
   describe('a process with many waiters', () => {
     it('is heard all the time, although each of them is first for only a moment', async () => {

@@ -8,7 +8,7 @@ import { redisBackend, type RedisDriver } from '../../src/backends/redis/index.j
 import {
   BackendError, connect, createLocks, HoldfastError, jsonKey, key, LockedError, LockNotAcquiredError, LockNotHeldError, LockReleasedError,
   OwnershipLostError, type BackendFactory, type Blocker, type DistributedLock, type ErrorCode, type HoldfastEvent,
-  type JsonValue, type LockManager, type LockOptions, type Logger, type ManagerOptions, type Resource,
+  type JsonValue, type LockManager, type LockOptions, type Logger, type ManagerOptions, type Ownership, type Resource,
 } from '../../src/index.js'
 
 declare const locks: LockManager
@@ -203,6 +203,11 @@ void locks.stm(() => 1, { isolation: 'serializable', prefetch: ['k'], maxTries: 
 void locks.stm(() => 1, { isolation: 'serialisable' })
 // @ts-expect-error at least one key
 void locks.stm((tx) => tx.get())
+declare const ownership: Ownership
+expectTypeOf(locks.stm((tx) => tx.requires(ownership))).toEqualTypeOf<Promise<void>>()
+expectTypeOf<keyof Ownership>().toEqualTypeOf<'check'>()
+// @ts-expect-error it is nothing that one could make
+void locks.stm((tx) => tx.requires({}))
 interface Account {
   readonly cents: number
 }

@@ -232,3 +232,92 @@ describe('the judges', () => {
     expect(idle.verdict()).toEqual(['enough traffic'])
   })
 })
+
+describe('the judges of sessions', () => {
+  const granted = (op: string, at: number, fence: bigint, more = {}): Event => ({ type: 'granted', at: ms(at), worker: op, op, key: 'k', fence, ...more })
+  const left = (op: string, at: number): Event => ({ type: 'left', at: ms(at), worker: op, op, key: 'k' })
+
+  it('let who takes something up have its fence, if it was left', () => {
+    const log = (isLeft: boolean, takesUp: string | undefined) => {
+      const one = new Log().ask('a', { at: 3_000 }).add(granted('a', 3_001, 7n))
+      if (isLeft) one.add(left('a', 3_010))
+      one.ask('b', { at: 3_020 }).add(granted('b', 3_021, 7n, takesUp && { takesUp }))
+      return one.add({ type: 'confirmed', at: ms(3_030), since: ms(3_030), worker: 'b', op: 'b', key: 'k' }).verdict()
+    }
+    expect(log(true, 'a')).toEqual([])
+    expect(log(true, undefined)).toEqual(['fence order', 'unique fences', 'linearizable'])
+    expect(log(false, 'a')).toEqual(['fence order', 'unique fences'])
+  })
+
+  it('sessions end: nobody holds in the name of one that was orphaned', () => {
+    const log = (since: number) => new Log().ask('a', { at: 3_000 }).add(granted('a', 3_001, 7n)).add(left('a', 3_010))
+      .add({ type: 'confirmed', at: ms(3_020), since: ms(since), worker: 'a', op: 'a', key: 'k' }).verdict()
+    expect(log(3_009)).toEqual([])
+    expect(log(3_011)).toEqual(['sessions end'])
+  })
+
+  it('one leader per term, whoever says so', () => {
+    const log = (rev: bigint, by: string) => new Log().ask('a', { at: 3_000 }).add(granted('a', 3_001, 7n, { rev: 7n }))
+      .add({ type: 'saying', at: ms(3_002), worker: by, op: by, key: 'k', n: 0 })
+      .add({ type: 'observed', at: ms(3_100), worker: 'x', observer: 'x/0', key: 'k', by, n: 0, rev, revision: 1n }).verdict()
+    expect(log(7n, 'a')).toEqual([])
+    expect(log(8n, 'b')).toEqual([])
+    expect(log(7n, 'b')).toEqual(['one leader per term'])
+  })
+
+  it('observers hear what was said, in order, and keep up', () => {
+    const word = (type: 'saying' | 'said', n: number, at: number): Event => ({ type, at: ms(at), worker: 'a', op: 'a', key: 'k', n })
+    const heard = (n: number, at: number): Event =>
+      ({ type: 'observed', at: ms(at), worker: 'x', observer: 'x/0', key: 'k', by: 'a', n, rev: 7n, revision: BigInt(Math.round(at)) })
+    const log = (...words: readonly number[]) => {
+      const one = new Log().add({ type: 'began', at: ms(0), worker: 'x' }).ask('a', { at: 6_000 }).add(granted('a', 6_001, 7n, { rev: 7n }))
+      for (const n of [0, 1]) one.add(word('saying', n, 6_002 + n)).add(word('said', n, 6_003 + n))
+      words.forEach((n, i) => one.add(heard(n, 6_010 + i)))
+      return one.verdict()
+    }
+    expect(log(0, 1)).toEqual([])
+    expect(log(1)).toEqual([])
+    expect(log(0)).toEqual(['observers keep up'])
+    expect(log()).toEqual(['observers keep up'])
+    expect(log(1, 0)).toEqual(['observers in order', 'observers keep up'])
+    expect(log(0, 1, 1)).toEqual(['observers in order'])
+    expect(log(0, 1, 2)).toEqual(['observers in order'])
+  })
+})
+
+describe('the judge of transactions', () => {
+  type Reads = readonly (readonly [string, string, bigint])[]
+  const trying = (tx: string, at: number, reads: Reads, writes: readonly (readonly [string, string])[], generation = 0): Event =>
+    ({ type: 'trying', at: ms(at), worker: 'w', tx, dealing: 'duties', generation, reads, writes })
+  const committed = (tx: string, at: number, revision: bigint): Event => ({ type: 'committed', at: ms(at), worker: 'w', tx, revision, tries: 1 })
+  const begin = (generation = 0) => new Log()
+    .add(trying('t0', 3_000, [['a', '', 0n], ['b', '', 0n]], [['a', '1#t0'], ['b', '1#t0']], generation)).add(committed('t0', 3_001, 5n))
+  const skew = (log: Log, generation = 0) => log
+    .add(trying('t1', 3_010, [['a', '1#t0', 5n], ['b', '1#t0', 5n]], [['a', '0#t1']], generation)).add(committed('t1', 3_020, 6n))
+    .add(trying('t2', 3_010, [['a', '1#t0', 5n], ['b', '1#t0', 5n]], [['b', '0#t2']], generation)).add(committed('t2', 3_020, 7n))
+
+  it('finds what could not have come one after the other, unless the store has lost it', () => {
+    expect(begin().verdict()).toEqual([])
+    expect(skew(begin()).verdict()).toEqual(['serializable'])
+    expect(skew(begin(1), 1).verdict()).toEqual([])
+    // It was answered when the store had already lost something.
+    expect(skew(begin()).add({ type: 'generation', at: ms(3_015), generation: 1 }).verdict()).toEqual([])
+  })
+
+  it('has one of unknown outcome happen when somebody has read what it wrote, and only then', () => {
+    const log = (...reads: Reads) => begin()
+      .add(trying('t1', 3_010, [['a', '1#t0', 5n], ['b', '1#t0', 5n]], [['a', '0#t1']]))
+      .add({ type: 'uncommitted', at: ms(3_020), worker: 'w', tx: 't1', error: 'BackendError' })
+      .add(trying('t2', 3_030, reads, [])).add(committed('t2', 3_031, 8n)).verdict()
+    expect(log(['a', '1#t0', 5n])).toEqual([])
+    expect(log(['a', '0#t1', 6n], ['b', '1#t0', 5n])).toEqual([])
+    expect(log(['a', '0#t9', 6n])).toEqual(['serializable'])
+    expect(log(['b', '1#t0', 4n])).toEqual(['serializable'])
+  })
+
+  it('finds a revision that was given twice', () => {
+    const log = (revision: bigint) => begin().add(trying('t1', 3_010, [['a', '1#t0', 5n]], [['a', '1#t1']])).add(committed('t1', 3_020, revision)).verdict()
+    expect(log(6n)).toEqual([])
+    expect(log(5n)).toEqual(['serializable'])
+  })
+})

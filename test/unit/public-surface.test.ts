@@ -7,12 +7,13 @@ import * as holdfast from '../../src/index.js'
 import { manualWorld } from '../support/manual-world.js'
 
 describe('holdfast', () => {
-  it('exports connect, createLocks, key, jsonKey and the errors', () => {
+  it('exports connect, createLocks, Mutex, Election, key, jsonKey and the errors', () => {
     expect(Object.keys(holdfast).sort()).toEqual([
       'BackendError',
       'ConfigurationError',
       'ConflictError',
       'ConnectorError',
+      'Election',
       'HoldfastError',
       'InvalidKeyError',
       'InvalidTtlError',
@@ -22,6 +23,7 @@ describe('holdfast', () => {
       'LockReleasedError',
       'LockedError',
       'ManagerClosedError',
+      'Mutex',
       'NoLeaderError',
       'NotLeaderError',
       'OwnershipLostError',
@@ -62,12 +64,14 @@ describe('a lock manager', () => {
       '[Symbol.asyncDispose]',
       'adopt',
       'close',
+      'election',
       'forceRelease',
       'inspect',
       'lock',
       'owner',
       // Internal, for connect(); so is `trouble`.
       'ready',
+      'session',
       'stm',
       'trouble',
       'tryLock',

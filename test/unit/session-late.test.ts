@@ -1,0 +1,113 @@
+/** What sessions and elections got wrong when somebody looked for it. */
+import { describe, expect, it } from 'vitest'
+import { memoryBackend } from '../../src/backends/memory/index.js'
+import type { Backend, BackendFactory, Commit, CommitState } from '../../src/core/backend.js'
+import { BackendError } from '../../src/core/errors.js'
+import { createLocks, Election, Mutex } from '../../src/index.js'
+import { Observer } from '../../src/testing/managers.js'
+
+/** A store on whose commits something else happens, too. */
+function committing(through: (commit: () => Promise<CommitState>) => Promise<CommitState>): BackendFactory {
+  const memory = memoryBackend()
+  return (scope) => {
+    const backend: Backend = memory(scope)
+    const store = backend.store!
+    const disturbed = { read: store.read.bind(store), commit: (commit: Commit) => through(() => store.commit(commit)) }
+    return new Proxy(backend, {
+      get: (target, name) => {
+        if (name === 'store') return disturbed
+        const value: unknown = Reflect.get(target, name, target)
+        return typeof value === 'function' ? (value.bind(target) as unknown) : value
+      },
+    })
+  }
+}
+
+describe('a session', () => {
+  it('can be taken up by turns, as often as one likes', async () => {
+    const backend = memoryBackend()
+    const [a, b] = [createLocks(backend), createLocks(backend)]
+    let session = await a.session({ ttlMs: 5_000 })
+    const mutex = new Mutex(session, 'x')
+    await mutex.lock()
+    const { rev } = mutex
+    for (const next of [b, a, b, a]) {
+      await session.orphan()
+      session = await next.session({ lease: session.lease })
+      expect(session.signal.aborted).toBe(false)
+      const again = new Mutex(session, 'x')
+      await again.tryLock()
+      expect(again.rev).toBe(rev)
+    }
+    await Promise.all([a.close(), b.close()])
+  })
+
+  it('that was just orphaned can be taken up at once, by the same manager', async () => {
+    const locks = createLocks(memoryBackend())
+    const session = await locks.session({ ttlMs: 5_000 })
+    void session.orphan()
+    const again = await locks.session({ lease: session.lease })
+    expect(again.signal.aborted).toBe(false)
+    await locks.close()
+  })
+
+  it('aborts the signal of a mutex that was read before it was locked', async () => {
+    const locks = createLocks(memoryBackend())
+    const session = await locks.session({ ttlMs: 5_000 })
+    const mutex = new Mutex(session, 'x')
+    const { signal } = mutex
+    await mutex.lock()
+    await session.close()
+    expect(signal.aborted).toBe(true)
+    await locks.close()
+  })
+})
+
+describe('an election', () => {
+  it('is observed also after the store has forgotten what was said', async () => {
+    const backend = memoryBackend()
+    const [a, b] = [createLocks(backend), createLocks(backend)]
+    const first = new Election(await a.session(), 'x')
+    for (const value of ['1', '2', '3', '4']) await first.campaign(value)
+    const observer = new Observer(first)
+    await observer.sees('4')
+    await first.resign()
+    await a.stm((tx) => tx.del('\0leaders/x/'))
+    const second = new Election(await b.session(), 'x')
+    await second.campaign('5')
+    await observer.sees('5')
+    await observer.stop()
+    await Promise.all([a.close(), b.close()])
+  })
+
+  it('says again what it said before something of which nobody knows whether it was said', async () => {
+    let isLost = false
+    const locks = createLocks(committing(async (commit) => {
+      const state = await commit()
+      if (!isLost) return state
+      isLost = false
+      return { status: 'unknown', error: new BackendError('The answer was lost.', { transient: true }) }
+    }))
+    const election = new Election(await locks.session(), 'x')
+    await election.campaign('a')
+    isLost = true
+    await expect(election.proclaim('b')).rejects.toThrow('The answer was lost.')
+    await election.proclaim('a')
+    expect((await election.leader()).value).toBe('a')
+    await locks.close()
+  })
+
+  it('has nobody work who is told to end at the moment of being elected', async () => {
+    const controller = new AbortController()
+    const locks = createLocks(committing(async (commit) => {
+      const state = await commit()
+      controller.abort(new Error('no more'))
+      return state
+    }))
+    let runs = 0
+    await expect(locks.election('x').onElected(() => runs++, { signal: controller.signal })).rejects.toThrow('no more')
+    expect(runs).toBe(0)
+    await expect(locks.election('x').leader()).rejects.toThrow('Nobody leads')
+    await locks.close()
+  })
+})
