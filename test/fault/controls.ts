@@ -9,6 +9,8 @@ export interface Control {
   readonly name: string
   /** The guarantee that it breaks. */
   readonly breaks: string
+  /** Whether that takes some luck, and so minutes: then it is looked for in `npm run nemesis` only. */
+  readonly isSeldom?: boolean
   options(): Promise<Partial<RunOptions>>
 }
 
@@ -18,6 +20,7 @@ export const CONTROLS: readonly Control[] = [
   {
     name: 'redlock 5.0.0-beta.2',
     breaks: 'one holder',
+    isSeldom: true,
     options: async () => ({ library: library('redlock'), faults: ['client stop', 'partition'] }),
   },
   {
@@ -28,11 +31,13 @@ export const CONTROLS: readonly Control[] = [
   {
     name: 'release by GET and DEL',
     breaks: 'one holder',
+    isSeldom: true,
     options: async () => ({ library: library('get-and-del'), faults: ['client stop', 'delay', 'partition'], ttlMs: 500 }),
   },
   {
     name: 'a gate that looks at fences on writes only',
     breaks: 'no lost update',
+    isSeldom: true,
     // Long enough that one who was overtaken comes back between another's read and its write.
     options: async () => ({ gate: 'write-only', faults: ['client stop'], workMs: 700 }),
   },
@@ -54,6 +59,7 @@ export const CONTROLS: readonly Control[] = [
   ...MUTANTS.map((mutant) => ({
     name: `mutant: ${mutant.name}`,
     breaks: mutant.breaks,
+    isSeldom: mutant.isSeldom ?? false,
     options: async () => ({ backend: mutant.backend ?? 'redis', library: await makeMutant(mutant), faults: mutant.faults, work: mutant.work ?? [] }),
   })),
 ]
