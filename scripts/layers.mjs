@@ -17,7 +17,7 @@ const BELOW = {
   public: ['primitives', 'core'],
   testing: ['public', 'primitives', 'core'],
   decorator: ['public', 'primitives', 'core'],
-  http: ['public', 'primitives', 'core'],
+  http: ['decorator', 'public', 'primitives', 'core'],
   backends: []
 }
 const STATELESS_CORE = ['backend', 'errors', 'key', 'clock', 'slots', 'token'].map((name) => `src/core/${name}.ts`)

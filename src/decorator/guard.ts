@@ -1,13 +1,10 @@
 /** What the decorator and `locked()` have in common: a function that runs under a lock. */
 import { ConfigurationError } from '../core/errors.js'
-import { LockManager } from '../lock-manager.js'
+import { locksOf, type LocksSource } from '../locks-source.js'
 import { runUnder, type DistributedLock } from '../primitives/lock.js'
 import { resolveLockOptions, type LockOptions } from '../core/options.js'
 import { parameterNames } from './parameters.js'
 import { compileTemplate, hasPlaceholders, type KeyOf } from './template.js'
-
-/** Where the lock manager comes from: one that is there, or that an instance has. */
-export type LocksSource = LockManager | ((instance: any) => LockManager)
 
 /** Options of a guard, whatever it guards. */
 export interface GuardOptions extends LockOptions {
@@ -20,14 +17,6 @@ export interface AnyGuardOptions extends GuardOptions {
   readonly key: string | ((...args: any[]) => string)
   readonly params?: readonly string[] | undefined
   readonly afterCommit?: ((...args: any[]) => PromiseLike<unknown>) | undefined
-}
-
-let common: LockManager | undefined
-
-/** The manager of all guards that have none of their own. */
-export function setLocks(locks: LockManager | undefined): void {
-  if (locks !== undefined && !(locks instanceof LockManager)) throw new ConfigurationError('setLocks() takes what connect() or createLocks() gives.')
-  common = locks
 }
 
 type AnyFunction = (this: any, ...args: any[]) => any
@@ -43,7 +32,8 @@ export function guard(fn: AnyFunction, options: AnyGuardOptions, name: string): 
     throw new ConfigurationError(`${name} is a generator, which cannot wait for a lock. Make it an async generator.`)
   }
   const begin = async (self: unknown, args: unknown[]): Promise<Guarded> => {
-    const lock = await managerOf(locks, self, name).lock(keyOf.call(self, args), lockOptions)
+    const own = (self as { readonly locks?: unknown } | undefined | null)?.locks
+    const lock = await locksOf(locks, self, name, own).lock(keyOf.call(self, args), lockOptions)
     const release = async () => lock[Symbol.asyncDispose]()
     if (!afterCommit) return { lock, end: release }
     try {
@@ -96,13 +86,6 @@ function compileKey(fn: AnyFunction, key: AnyGuardOptions['key'], params: readon
   }
   const keyOf: KeyOf = compileTemplate(key, names)
   return keyOf
-}
-
-function managerOf(locks: LocksSource | undefined, self: unknown, name: string): LockManager {
-  const own = (self as { readonly locks?: unknown } | undefined | null)?.locks
-  const found = typeof locks === 'function' ? locks(self) : (locks ?? (own instanceof LockManager ? own : common))
-  if (found instanceof LockManager) return found
-  throw new ConfigurationError(`${name} has no lock manager. Call setLocks(await connect(…)) at the start, pass locks: (self) => self.locks, or give the instance a property "locks".`)
 }
 
 function promiseOf(given: unknown, name: string): Promise<unknown> {

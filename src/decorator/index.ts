@@ -4,7 +4,8 @@ import { guard, type AnyGuardOptions, type GuardOptions } from './guard.js'
 import type { Checked, Lockable, LockDecorator } from './types.js'
 
 export { currentLock } from '../primitives/lock.js'
-export { setLocks, type GuardOptions, type LocksSource } from './guard.js'
+export type { GuardOptions } from './guard.js'
+export { setLocks, type LocksSource } from '../locks-source.js'
 export type { Checked, Lockable, LockDecorator } from './types.js'
 
 /** What else a guard can be told, by the arguments of what it guards. */

@@ -1,0 +1,44 @@
+/** `holdfast/express`: routes that run under a lock, and 409 for whoever does not get it. */
+import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express'
+import type { DistributedLock } from '../primitives/lock.js'
+import { goneSignal } from './gone.js'
+import { answerTo, checkProblemOptions, type Answer, type ProblemOptions } from './problem.js'
+import { Route, type RouteOptions } from './route.js'
+
+export { setLocks, type LocksSource } from '../locks-source.js'
+export type { Problem, ProblemOptions } from './problem.js'
+export type { RouteOptions } from './route.js'
+
+/**
+ * Runs a handler under a lock, which is released when the promise that it gives is settled. `lock.signal` aborts if the lock is lost
+ * or the client has gone.
+ *
+ *     app.post('/orders/:id/pay', lockRoute({ key: (req) => key`order:${req.params.id}` }, async (req, res, lock) => { … }))
+ */
+export function lockRoute<Params, ResBody, ReqBody, Query, Locals extends Record<string, any>>(
+  options: RouteOptions<Request<Params, ResBody, ReqBody, Query, Locals>>,
+  handler: (req: Request<Params, ResBody, ReqBody, Query, Locals>, res: Response<ResBody, Locals>, lock: DistributedLock) => unknown,
+): RequestHandler<Params, ResBody, ReqBody, Query, Locals> {
+  const route = new Route(options)
+  return (req, res, next) => {
+    route.run(req, goneSignal(res), (lock) => handler(req, res, lock)).then((outcome) => {
+      if ('answer' in outcome) send(res, outcome.answer)
+    }, next)
+  }
+}
+
+/** For locks that are taken further inside: `app.use(lockErrorHandler())` after all routes. Other errors are passed on. */
+export function lockErrorHandler(options: ProblemOptions = {}): ErrorRequestHandler {
+  checkProblemOptions(options)
+  return (error, _req, res, next) => {
+    const answer = res.headersSent ? undefined : answerTo(error, options)
+    if (answer) send(res, answer)
+    else next(error)
+  }
+}
+
+function send(res: Pick<Response<any>, 'statusCode' | 'setHeader' | 'end'>, { status, headers, body }: Answer): void {
+  res.statusCode = status
+  for (const [name, value] of Object.entries(headers)) res.setHeader(name, value)
+  res.end(body)
+}
