@@ -271,7 +271,7 @@ export class Session implements AsyncDisposable {
 
   #lost(reason: HoldfastError): void {
     if (reason instanceof OwnershipLostError) {
-      const message = `The session ${this.lease.toString(16)} has ended: it could not be renewed in time, or was taken away`
+      const message = `The session ${this.lease.toString(16)} has ended: it could not be renewed in time, or was taken away.`
       return this.#expired(new SessionExpiredError(message, { cause: reason }))
     }
     // The manager closes, and releases all that it holds by itself.
@@ -282,7 +282,7 @@ export class Session implements AsyncDisposable {
   #expired(reason: HoldfastError, isOurs = false): void {
     if (this.#error) return
     // First: whoever is told lets go of what it waits for. Nobody can tell that the session is not another's by now, unless it is we who leave it.
-    const left = this.#hold && this.#around.claims.backend.leaveLease?.(this.lease, isOurs ? 'goes' : 'too')
+    const left = this.#hold && this.#around.claims.backend.leaveLease?.(this.lease, isOurs ? 'goes' : 'stays')
     this.#ended(reason, (member) => member.orphan(reason), left)
   }
 

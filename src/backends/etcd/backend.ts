@@ -87,7 +87,7 @@ export class EtcdBackend implements Backend {
     }
   }
 
-  leaveLease(lease: bigint, waiting: 'too' | 'goes'): Promise<void> {
+  leaveLease(lease: bigint, waiting: 'stays' | 'goes'): Promise<void> {
     return this.#steps.leave(lease, waiting)
   }
 

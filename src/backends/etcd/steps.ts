@@ -107,7 +107,7 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   /** The session is another's by now, or will be, who has the same keys for the same things: none of them is touched from here any more. */
-  async leave(id: bigint, waiting: 'too' | 'goes'): Promise<void> {
+  async leave(id: bigint, waiting: 'stays' | 'goes'): Promise<void> {
     const lease = this.leases.ofSession(id)
     if (!lease) return
     this.leases.leave(lease)
