@@ -285,10 +285,11 @@ export interface Backend {
   /** Of a store that has leases of its own: what one of them lasts when it is renewed. Undefined if there is none. */
   readonly leaseTtlMs?: ((lease: bigint) => Promise<number | undefined>) | undefined
   /**
-   * What this process has on such a lease is left to the lease, and to whoever else keeps it: from now on nothing of it is released from
-   * here. What only waits is left, too, or goes first: then that has been tried, once, when it resolves. It never rejects.
+   * What this process has on such a lease is left to the lease, and to whoever else keeps it: from now on nothing of it is released
+   * from here. What only waits stays there with the rest, or goes first: then that has been tried, once, when it resolves. It never
+   * rejects.
    */
-  readonly leaveLease?: ((lease: bigint, waiting: 'too' | 'goes') => Promise<void>) | undefined
+  readonly leaveLease?: ((lease: bigint, waiting: 'stays' | 'goes') => Promise<void>) | undefined
   /** Where leaders are announced, if the store does that by itself. */
   readonly board?: Board | undefined
   /** Stops listening. Closes only what it opened itself. */

@@ -9,7 +9,7 @@ import { pause } from '../core/abort.js'
 import type { Announcement, Board, Claim, Snapshot, VersionedStore } from '../core/backend.js'
 import type { Claims } from '../core/claims.js'
 import { BackendError, ConfigurationError } from '../core/errors.js'
-import { noteOf, stateOf } from './session.js'
+import { noteOf, stateOf } from './session-note.js'
 
 interface Entry {
   /** Begins at the epoch, which grows even if the store forgets: so whatever observers have heard was before. */

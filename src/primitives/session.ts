@@ -7,19 +7,17 @@
  *         → expired    the same, since it could not be renewed in time, or was taken up by another process
  *         → over       with its manager, which releases all that there is
  */
-import { createHash, randomBytes } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import { onAbort, truthfulController } from '../core/abort.js'
-import type { Board, Holder, Leased, ResourceState } from '../core/backend.js'
-import { OwnClaim } from '../core/batcher.js'
+import type { Board, Leased } from '../core/backend.js'
 import type { Claims } from '../core/claims.js'
 import { ConfigurationError, OwnershipLostError, SessionExpiredError, type HoldfastError } from '../core/errors.js'
 import type { Hold } from '../core/hold.js'
 import { checkKey } from '../core/key.js'
 import { checkNames, checkSignal, checkTtl } from '../core/options.js'
-import { tokenOf } from '../core/token.js'
-import type { ClaimRequest } from '../core/waiter.js'
 import { ONE_OF_ONE } from './lock.js'
 import { Member, type MemberSurroundings } from './member.js'
+import { requestOf, takeUp } from './session-note.js'
 
 export interface SessionOptions {
   /** How long it lives without renewal: if this process dies, others get what it held after that. Default: 60,000. */
@@ -33,14 +31,6 @@ export interface SessionOptions {
 const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ['ttlMs', 'lease', 'signal']
 const TTL_MS = 60_000
 const LARGEST_LEASE = 2n ** 63n - 1n
-
-/** What a session's claim says of itself on the store: enough for another process with the lease to take it up. */
-interface Note {
-  readonly lease: string
-  readonly salt: string
-  readonly ttlMs: number
-  readonly value?: string
-}
 
 /** What sessions and elections need of their manager. */
 export interface ManagerSurroundings {
@@ -271,7 +261,7 @@ export class Session implements AsyncDisposable {
 
   #lost(reason: HoldfastError): void {
     if (reason instanceof OwnershipLostError) {
-      const message = `The session ${this.lease.toString(16)} has ended: it could not be renewed in time, or was taken away`
+      const message = `The session ${this.lease.toString(16)} has ended: it could not be renewed in time, or was taken away.`
       return this.#expired(new SessionExpiredError(message, { cause: reason }))
     }
     // The manager closes, and releases all that it holds by itself.
@@ -282,7 +272,7 @@ export class Session implements AsyncDisposable {
   #expired(reason: HoldfastError, isOurs = false): void {
     if (this.#error) return
     // First: whoever is told lets go of what it waits for. Nobody can tell that the session is not another's by now, unless it is we who leave it.
-    const left = this.#hold && this.#around.claims.backend.leaveLease?.(this.lease, isOurs ? 'goes' : 'too')
+    const left = this.#hold && this.#around.claims.backend.leaveLease?.(this.lease, isOurs ? 'goes' : 'stays')
     this.#ended(reason, (member) => member.orphan(reason), left)
   }
 
@@ -301,69 +291,6 @@ export class Session implements AsyncDisposable {
     for (const stop of this.#stopListening) stop()
     this.#members.clear()
     this.#controller.abort(reason)
-  }
-}
-
-function requestOf(
-  owner: string,
-  lease: Leased,
-  { ttlMs, retryMs, type, waitMs, signal }: { ttlMs: number; retryMs: number; type: string; waitMs: number; signal: AbortSignal | undefined },
-): ClaimRequest {
-  const salt = randomBytes(8).toString('hex')
-  const { id, value } = lease
-  const note: Note = { lease: id.toString(16), salt, ttlMs, ...(value !== undefined && { value }) }
-  return {
-    ttlMs, waitMs, retryMs, autoRenew: true, renewEveryMs: undefined, maxHoldMs: undefined, fairness: 'strict', signal, type,
-    metadata: JSON.stringify(note), lease, claimId: claimIdOf(note, owner),
-  }
-}
-
-/** Known to everybody who knows the note and who has it. Another each time it is claimed: what is late must not touch a later one. */
-function claimIdOf({ lease, salt }: Note, owner: string): string {
-  return createHash('sha256').update(`${salt}\n${lease}\n${owner}`).digest('hex').slice(0, 32)
-}
-
-/** Takes up what a session of another process, or a former one of this, holds. */
-async function takeUp(claims: Claims, resource: string, lease: Leased): Promise<Hold | undefined> {
-  const found = await holderOf(claims, resource, lease.id)
-  if (!found) return undefined
-  const { holder, note } = found
-  const { type, metadata } = holder
-  const owner = holder.owner!
-  const epoch = holder.epoch!
-  const id = claimIdOf(note, owner)
-  const claim = new OwnClaim({ id: claimIdOf(note, claims.owner), resource, ...ONE_OF_ONE, ttlMs: note.ttlMs, type, metadata, lease })
-  const given = owner === claims.owner ? undefined : { id, token: tokenOf(id, epoch, owner) }
-  try {
-    return await claims.adopt(claim, given, epoch, 0, { autoRenew: true, renewEveryMs: undefined, maxHoldMs: undefined })
-  } catch (error) {
-    if (error instanceof OwnershipLostError) return undefined
-    throw error
-  }
-}
-
-async function holderOf(claims: Claims, resource: string, lease: bigint): Promise<{ holder: Holder; note: Note } | undefined> {
-  const [holder] = (await stateOf(claims, resource))?.holders ?? []
-  const note = noteOf(holder)
-  return holder && note && BigInt(`0x${note.lease}`) === lease ? { holder, note } : undefined
-}
-
-/** What is known of a resource now. */
-export async function stateOf(claims: Claims, resource: string): Promise<ResourceState | undefined> {
-  for await (const state of claims.inspect(resource)) if (state.key === resource) return state
-  return undefined
-}
-
-/** What a session's claim says of itself; undefined for one of another kind. */
-export function noteOf(holder: Holder | undefined): Note | undefined {
-  if (holder?.metadata === undefined || holder.owner === undefined || holder.epoch === undefined) return undefined
-  try {
-    const note = JSON.parse(holder.metadata) as Partial<Note> | null
-    const { lease, salt, ttlMs, value } = note ?? {}
-    const isNote = typeof lease === 'string' && /^[0-9a-f]{1,16}$/.test(lease) && typeof salt === 'string' && Number.isSafeInteger(ttlMs)
-    return isNote && (value === undefined || typeof value === 'string') ? (note as Note) : undefined
-  } catch {
-    return undefined
   }
 }
 

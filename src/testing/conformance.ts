@@ -6,19 +6,20 @@
  * Times are real and short. A test waits for something that must happen, and does not hope to be in time.
  */
 import type { Traits } from '../core/backend.js'
+import { campaigning } from './cases/campaigning.js'
 import { claiming } from './cases/claiming.js'
 import { closing } from './cases/closing.js'
 import { counting } from './cases/counting.js'
-import { elections } from './cases/elections.js'
 import { epochs } from './cases/epochs.js'
 import { expiring } from './cases/expiring.js'
 import { handingOver } from './cases/handing-over.js'
 import { inspecting } from './cases/inspecting.js'
 import { keys } from './cases/keys.js'
-import { lists } from './cases/lists.js'
-import { owning } from './cases/owning.js'
 import { leaderships } from './cases/leaderships.js'
+import { lists } from './cases/lists.js'
 import { mutexes } from './cases/mutexes.js'
+import { observing } from './cases/observing.js'
+import { owning } from './cases/owning.js'
 import { releasing } from './cases/releasing.js'
 import { renewing } from './cases/renewing.js'
 import { revoking } from './cases/revoking.js'
@@ -46,7 +47,7 @@ const CONTRACT = [
   storing, owning, transactions,
 ]
 /** What stands on the contract, and is no other through another client of the same store. */
-const SESSIONS = [sessions, mutexes, elections, leaderships]
+const SESSIONS = [sessions, mutexes, campaigning, observing, leaderships]
 
 /**
  * @param open gives, each time it is called, the factory of another process: its own connection to the same store

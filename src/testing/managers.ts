@@ -1,9 +1,10 @@
-/** What the cases need that speak to managers: names, sessions, and ways to wait. */
+/** What the cases need that speak to managers: names, sessions, elections, and ways to wait. */
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Backend } from '../core/backend.js'
 import { NotLeaderError, SessionExpiredError } from '../core/errors.js'
 import type { LockManager } from '../lock-manager.js'
-import type { Leader } from '../primitives/election.js'
+import { Election, type Leader } from '../primitives/election.js'
 import type { Session, WaitOptions } from '../primitives/session.js'
 import { LONG_MS, show, type World } from './harness.js'
 
@@ -43,6 +44,12 @@ export async function dyingSession<T>(world: World, begin: (session: Session) =>
       if (!(error instanceof SessionExpiredError || error instanceof NotLeaderError)) throw error
     }
   }
+}
+
+/** One of each session, or `count` in turn. */
+export function electionsOf(sessions: readonly Session[], prefix: string, count = sessions.length): [Election, Election, Election, ...Election[]] {
+  const all = Array.from({ length: count }, (_, i) => new Election(sessions[i % sessions.length]!, prefix))
+  return all as [Election, Election, Election, ...Election[]]
 }
 
 export async function within<T>(what: string, work: Promise<T>, ms = PATIENCE_MS): Promise<T> {
@@ -86,6 +93,26 @@ export async function rejection(work: Promise<unknown>): Promise<unknown> {
   const error = await within('a rejection', work.then(() => nothing, (reason: unknown) => reason))
   assert.notEqual(error, nothing, 'it was expected to be rejected')
   return error
+}
+
+/** Of a leader, all but when it was heard. */
+export function shown({ value, key, rev }: { readonly value: string; readonly key: string; readonly rev: bigint }): unknown[] {
+  return [value, key, rev]
+}
+
+/** Something that happens before what a leader says reaches the store. */
+export function beforeItSpeaks({ board, store }: Backend, happens: () => Promise<void>): Partial<Backend> {
+  if (board) {
+    return {
+      board: {
+        announce: async (...args) => (await happens(), board.announce(...args)),
+        proclaim: async (...args) => (await happens(), board.proclaim(...args)),
+        leader: (resource) => board.leader(resource),
+        observe: (resource, signal) => board.observe(resource, signal),
+      },
+    }
+  }
+  return { store: { read: (keys, at) => store!.read(keys, at), commit: async (commit) => (await happens(), store!.commit(commit)) } }
 }
 
 /** What was seen of an election so far; until `stop`, or its end. */

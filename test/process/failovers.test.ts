@@ -2,6 +2,7 @@
 import { describe, expect, it, type TestContext } from 'vitest'
 import { Candidates, faultsOf, type CandidateEvent } from '../support/candidates.js'
 import { startEtcd } from '../support/etcd-server.js'
+import { startMariaDb } from '../support/mariadb-server.js'
 import { startPostgres } from '../support/postgres-server.js'
 import { startRedis } from '../support/redis-server.js'
 import { within } from '../support/within.js'
@@ -19,13 +20,21 @@ interface Server {
   stop(): Promise<void>
 }
 
-const STORES: Record<string, { readonly start: () => Promise<Server>; readonly keepsData: boolean }> = {
-  Redis: { start: () => startRedis(), keepsData: false },
-  PostgreSQL: { start: () => startPostgres(), keepsData: true },
-  etcd: { start: () => startEtcd(), keepsData: true },
+interface Store {
+  readonly start: () => Promise<Server>
+  readonly keepsData: boolean
+  readonly failovers: number
 }
 
-describe.concurrent.each(Object.entries(STORES))('%s', (_, { start, keepsData }) => {
+const STORES: Record<string, Store> = {
+  Redis: { start: () => startRedis(), keepsData: false, failovers: FAILOVERS },
+  PostgreSQL: { start: () => startPostgres(), keepsData: true, failovers: FAILOVERS },
+  // A leader's death is to it what it is to PostgreSQL, and they take their time. How a server comes back is its own.
+  MariaDB: { start: () => startMariaDb(), keepsData: true, failovers: 0 },
+  etcd: { start: () => startEtcd(), keepsData: true, failovers: FAILOVERS },
+}
+
+describe.concurrent.each(Object.entries(STORES))('%s', (_, { start, keepsData, failovers }) => {
   // Of tests that run at once each has to say by itself what is to be done at its end.
   async function open(name: string, { onTestFinished }: TestContext): Promise<{ server: Server; candidates: Candidates }> {
     const server = await start()
@@ -37,20 +46,22 @@ describe.concurrent.each(Object.entries(STORES))('%s', (_, { start, keepsData })
     return { server, candidates }
   }
 
-  it(`${FAILOVERS} leaders are killed: the next leads in time, and no term has two`, async (context) => {
-    const { candidates } = await open('killed', context)
-    await Promise.all([candidates.add(), candidates.add(), candidates.add()])
-    let term = await candidates.leader()
-    for (let i = 0; i < FAILOVERS; i++) {
-      const joining = candidates.add()
-      await candidates.kill(term)
-      term = await within(FAILOVER_MS, `leader ${i + 2}`, candidates.leader(term.rev))
-      await joining
-    }
-    await candidates.end()
-    expect(faultsOf(candidates.log)).toEqual([])
-    expect(new Set(candidates.log.filter(({ type }) => type === 'elected').map(({ rev }) => rev)).size).toBeGreaterThan(FAILOVERS)
-  })
+  if (failovers > 0) {
+    it(`${failovers} leaders are killed: the next leads in time, and no term has two`, async (context) => {
+      const { candidates } = await open('killed', context)
+      await Promise.all([candidates.add(), candidates.add(), candidates.add()])
+      let term = await candidates.leader()
+      for (let i = 0; i < failovers; i++) {
+        const joining = candidates.add()
+        await candidates.kill(term)
+        term = await within(FAILOVER_MS, `leader ${i + 2}`, candidates.leader(term.rev))
+        await joining
+      }
+      await candidates.end()
+      expect(faultsOf(candidates.log)).toEqual([])
+      expect(new Set(candidates.log.filter(({ type }) => type === 'elected').map(({ rev }) => rev)).size).toBeGreaterThan(failovers)
+    })
+  }
 
   // etcd3#158: there, two lead after a restart.
   it('a server that is killed and started again has one leader', async (context) => {

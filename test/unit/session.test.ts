@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import { createLocks, ManagerClosedError, Mutex, SessionExpiredError, type LockManager } from '../../src/index.js'
+import { Session } from '../../src/primitives/session.js'
 
 async function keysHeld(locks: LockManager): Promise<string[]> {
   const keys = []
@@ -25,7 +26,19 @@ describe('a session', () => {
     await b.close()
   })
 
-  it('forgets what nobody has any more, and still knows one who waits', async () => {
+  it('forgets what nobody has any more', async () => {
+    const locks = createLocks(memoryBackend())
+    const session = await locks.session()
+    const mutex = new Mutex(session, 'x')
+    await mutex.lock()
+    const held = Session.member(session, 'x/')
+    expect(Session.member(session, 'x/') === held).toBe(true)
+    await mutex.unlock()
+    expect(Session.member(session, 'x/') === held).toBe(false)
+    await locks.close()
+  })
+
+  it('still knows one who asks while another lets go', async () => {
     const locks = createLocks(memoryBackend())
     const session = await locks.session()
     const [one, other] = [new Mutex(session, 'x'), new Mutex(session, 'x')]

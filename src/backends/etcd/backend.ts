@@ -7,6 +7,7 @@ import { EtcdBoard } from './board.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
 import { etcdError } from './errors.js'
+import { SessionSteps } from './session-steps.js'
 import { Steps } from './steps.js'
 import { EtcdVersionedStore } from './versioned-store.js'
 
@@ -16,12 +17,14 @@ export class EtcdBackend implements Backend {
   readonly board: Board
   readonly #client: EtcdClient
   readonly #steps: Steps
+  readonly #sessionSteps: SessionSteps
   #isClosed = false
 
   /** The client is the backend's own, and closed with it. */
   constructor(client: EtcdClient, scope: Scope) {
     this.#client = client
     this.#steps = new Steps(client, scope)
+    this.#sessionSteps = new SessionSteps(this.#steps.leases)
     this.board = new EtcdBoard(client, (claim) => this.#steps.known(claim), () => this.#checkOpen())
     this.store = new EtcdVersionedStore(client, () => this.#checkOpen(), (held) => this.#steps.findHeld(held))
   }
@@ -49,15 +52,15 @@ export class EtcdBackend implements Backend {
   }
 
   claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    return this.#each(claims, (claim) => this.#steps.claim(claim, ifBusy))
+    return this.#each(claims, (claim) => this.#stepsOf(claim).claim(claim, ifBusy))
   }
 
   renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
-    return this.#each(renewals, (renewal) => this.#steps.renew(renewal))
+    return this.#each(renewals, (renewal) => this.#stepsOf(renewal.claim).renew(renewal))
   }
 
   release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
-    return this.#each(claims, (claim) => this.#steps.release(claim))
+    return this.#each(claims, (claim) => this.#stepsOf(claim).release(claim))
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
@@ -87,7 +90,7 @@ export class EtcdBackend implements Backend {
     }
   }
 
-  leaveLease(lease: bigint, waiting: 'too' | 'goes'): Promise<void> {
+  leaveLease(lease: bigint, waiting: 'stays' | 'goes'): Promise<void> {
     return this.#steps.leave(lease, waiting)
   }
 
@@ -102,6 +105,10 @@ export class EtcdBackend implements Backend {
   async #each<Item, State>(items: readonly Item[], step: (item: Item) => Promise<State>): Promise<State[]> {
     this.#checkOpen()
     return Promise.all(items.map(step))
+  }
+
+  #stepsOf({ lease }: Claim): Steps | SessionSteps {
+    return lease?.role === 'session' ? this.#sessionSteps : this.#steps
   }
 
   #checkOpen(): void {

@@ -1,4 +1,5 @@
 /** What etcd and our client of it say when something is wrong, in our words. */
+import type { Failed } from '../../core/backend.js'
 import { BackendError, HoldfastError } from '../../core/errors.js'
 import { EtcdError } from './client/errors.js'
 
@@ -10,6 +11,10 @@ export function etcdError(error: unknown): HoldfastError {
     ? '. Until somebody compacts and defragments it and disarms the alarm, locks can only be released'
     : ''
   return new BackendError(`etcd failed: ${what}${hint}`, { cause: error, transient: error instanceof EtcdError && error.transient })
+}
+
+export function asFailed(error: unknown): Failed {
+  return { status: 'failed', error: etcdError(error) }
 }
 
 export function isLeaseGone(error: unknown): boolean {

@@ -1,6 +1,6 @@
 /** The steps in etcd: what is asked for about one claim is a part of a transaction that others share. */
 import {
-  ALL_SLOTS, type Claim, type ClaimState, type Failed, type Held, type Leased, type ReleaseState, type Renewal, type RenewState,
+  ALL_SLOTS, type Claim, type ClaimState, type Held, type Leased, type ReleaseState, type Renewal, type RenewState,
   type ResourceState, type RevokeState, type Scope,
 } from '../../core/backend.js'
 import { BackendError, SessionExpiredError } from '../../core/errors.js'
@@ -9,7 +9,7 @@ import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { EtcdClient } from './client/client.js'
 import type { DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
-import { etcdError, isLeaseGone, mayBeDone } from './errors.js'
+import { asFailed, isLeaseGone, mayBeDone } from './errors.js'
 import { inspect } from './inspect.js'
 import { memberDirectory, memberKey, toBytes, Keys } from './keys.js'
 import { Leases, type Lease, type LeaseListener } from './leases.js'
@@ -63,17 +63,10 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   #claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
-    if (claim.lease?.role === 'session') return this.#openSession(claim, claim.lease)
     const own = this.#claims.named(claim)
     if (own) return this.#askAgain(own, ifBusy)
     // Where there are several slots, only who is in line knows whether there is one left.
     return ifBusy === 'leave' && claim.limit > 1 ? this.#tryToJoin(claim) : this.#ask(claim, ifBusy)
-  }
-
-  async #openSession(claim: Claim, { id }: Leased): Promise<ClaimState> {
-    const lease = await this.leases.open(id, claim.ttlMs)
-    lease.session = claim
-    return { status: 'held', epoch: 1n, waiting: 0 }
   }
 
   async #ask(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
@@ -107,7 +100,7 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   /** The session is another's by now, or will be, who has the same keys for the same things: none of them is touched from here any more. */
-  async leave(id: bigint, waiting: 'too' | 'goes'): Promise<void> {
+  async leave(id: bigint, waiting: 'stays' | 'goes'): Promise<void> {
     const lease = this.leases.ofSession(id)
     if (!lease) return
     this.leases.leave(lease)
@@ -304,7 +297,6 @@ export class Steps implements LeaseListener, LookoutListener {
     // It may say another thing by the time of the answer.
     const { claim, ttlMs, exact, from, counting } = renewal
     try {
-      if (claim.lease?.role === 'session') return await this.#renewSession(claim.lease)
       if (from !== undefined) return await this.#takeOver(claim, ttlMs, from)
       const own = this.#claims.named(claim)
       const sentAt = this.#now
@@ -321,14 +313,8 @@ export class Steps implements LeaseListener, LookoutListener {
       if (line) this.#seen(own, line)
       return this.#renewed(own, line?.waiting)
     } catch (error) {
-      return { status: 'failed', error: etcdError(error) }
+      return asFailed(error)
     }
-  }
-
-  async #renewSession({ id }: Leased): Promise<RenewState> {
-    const lease = this.leases.ofSession(id)
-    if (lease) await this.leases.renew(lease)
-    return lease && !lease.isOver ? { status: 'held', waiting: undefined } : { status: 'lost' }
   }
 
   #settle(own: OwnClaim, line: Line): void {
@@ -458,16 +444,10 @@ export class Steps implements LeaseListener, LookoutListener {
 
   release(claim: Claim): Promise<ReleaseState> {
     const own = this.#claims.named(claim)
-    if (claim.lease && !own) return this.#releaseOfSession(claim.lease).then(asReleased, asFailed)
+    // What is not known here is not the session's any more.
+    if (claim.lease && !own) return Promise.resolve({ status: 'not-held' })
     const status = own ? this.#delete(own) : this.#others.release(claim)
     return status.then(asReleased, asFailed)
-  }
-
-  /** What this process does not know to be there is not the session's any more, but for its lease. */
-  async #releaseOfSession({ id, role }: Leased): Promise<'released' | 'not-held'> {
-    if (role === 'member') return 'not-held'
-    await this.leases.revoke(id)
-    return 'released'
   }
 
   #delete(own: OwnClaim): Promise<'released' | 'not-held' | 'unknown'> {
@@ -679,10 +659,6 @@ export class Steps implements LeaseListener, LookoutListener {
 
 function hasEnded({ id }: Pick<Leased, 'id'>): SessionExpiredError {
   return new SessionExpiredError(`The session ${id.toString(16)} has ended: etcd has no such lease any more.`)
-}
-
-function asFailed(error: unknown): Failed {
-  return { status: 'failed', error: etcdError(error) }
 }
 
 function asReleased(status: 'released' | 'not-held' | 'unknown'): ReleaseState {
