@@ -1,4 +1,5 @@
 /** Leaders that are killed again and again, and servers that are: never two leaders in one term, and never nobody for long. */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it, type TestContext } from 'vitest'
 import { Candidates, faultsOf, type CandidateEvent } from '../support/candidates.js'
 import { startEtcd } from '../support/etcd-server.js'
@@ -11,12 +12,14 @@ const TTL_MS = 1_000
 const FAILOVERS = 20
 /** A TTL, what etcd adds to it, and a machine that has other things to do. */
 const FAILOVER_MS = TTL_MS + 6_000
-const RESTARTS = 2
+/** So short that whoever leads goes on, and so long that nobody may. */
+const DOWN_MS = [0, 2 * TTL_MS]
 const RECOVERY_MS = 30_000
 
 interface Server {
   readonly url: string
-  restart(how: 'kill'): Promise<void>
+  kill(): Promise<void>
+  start(): Promise<void>
   stop(): Promise<void>
 }
 
@@ -68,8 +71,10 @@ describe.concurrent.each(Object.entries(STORES))('%s', (_, { start, keepsData, f
     const { server, candidates } = await open('restarted', context)
     await Promise.all([candidates.add(), candidates.add(), candidates.add()])
     await candidates.leader()
-    for (let i = 0; i < RESTARTS; i++) {
-      await server.restart('kill')
+    for (const downMs of DOWN_MS) {
+      await server.kill()
+      await sleep(downMs)
+      await server.start()
       const before = candidates.log.length
       await within(RECOVERY_MS, 'somebody to lead', heardOfALeader(candidates, before))
     }
