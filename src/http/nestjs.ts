@@ -99,7 +99,7 @@ Module({
     {
       provide: LockManager,
       inject: [MODULE_OPTIONS_TOKEN],
-      useFactory: ({ store, problem: _, ...options }: HoldfastModuleOptions) => connect(store, options),
+      useFactory: ({ store, problem: _problem, ...options }: HoldfastModuleOptions) => connect(store, options),
     },
   ],
   exports: [LockManager],
