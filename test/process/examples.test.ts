@@ -33,6 +33,8 @@ const EXAMPLES: Record<string, readonly string[]> = {
     'here: SessionExpiredError',
     'there: has taken up the session, and what it had: true',
   ],
+  'single-flight': ['answers: 20, all the same: true, loaded: 1'],
+  'pay-once': ['first: the process has died', 'then: paid 1 time, told again 4 times', 'the bank was charged: 42'],
   'hot-key': ['balance: 10000', 'fences only grow: true', '10,000 holders in N ms'],
   reentrancy: ['charged 5', 'charged 3', 'the same hold, the same fence: true', 'LockAlreadyHeldError', 'tryLock: null'],
   'hand-over-to-another-process': [
