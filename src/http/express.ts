@@ -3,7 +3,7 @@ import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'exp
 import type { DistributedLock } from '../primitives/lock.js'
 import { goneSignal } from './gone.js'
 import { answerTo, checkProblemOptions, type Answer, type ProblemOptions } from './problem.js'
-import { Route, type RouteOptions } from './route.js'
+import { checkHandler, Route, type RouteOptions } from './route.js'
 
 export { setLocks, type LocksSource } from '../locks-source.js'
 export type { Problem, ProblemOptions } from './problem.js'
@@ -14,12 +14,15 @@ export type { RouteOptions } from './route.js'
  * or the client has gone.
  *
  *     app.post('/orders/:id/pay', lockRoute({ key: (req) => key`order:${req.params.id}` }, async (req, res, lock) => { … }))
+ *
+ * The path's parameters are not inferred through it: `(req: Request<{ id: string }>) => …` says what they are.
  */
-export function lockRoute<Params, ResBody, ReqBody, Query, Locals extends Record<string, any>>(
+export function lockRoute<Params = any, ResBody = any, ReqBody = any, Query = any, Locals extends Record<string, any> = Record<string, any>>(
   options: RouteOptions<Request<Params, ResBody, ReqBody, Query, Locals>>,
   handler: (req: Request<Params, ResBody, ReqBody, Query, Locals>, res: Response<ResBody, Locals>, lock: DistributedLock) => unknown,
 ): RequestHandler<Params, ResBody, ReqBody, Query, Locals> {
   const route = new Route(options)
+  checkHandler(handler)
   return (req, res, next) => {
     route.run(req, goneSignal(res), (lock) => handler(req, res, lock)).then((outcome) => {
       if ('answer' in outcome) send(res, outcome.answer)

@@ -5,7 +5,7 @@ import type {
 import type { DistributedLock } from '../primitives/lock.js'
 import { goneSignal } from './gone.js'
 import { answerTo, checkProblemOptions, type Answer, type ProblemOptions } from './problem.js'
-import { Route, type RouteOptions } from './route.js'
+import { checkHandler, Route, type RouteOptions } from './route.js'
 
 export { setLocks, type LocksSource } from '../locks-source.js'
 export type { Problem, ProblemOptions } from './problem.js'
@@ -22,6 +22,7 @@ export function lockRoute<Generic extends RouteGenericInterface>(
   handler: (this: FastifyInstance, request: FastifyRequest<Generic>, reply: FastifyReply<Generic>, lock: DistributedLock) => unknown,
 ): RouteHandlerMethod<RawServerDefault, RawRequestDefaultExpression, RawReplyDefaultExpression, Generic> {
   const route = new Route(options)
+  checkHandler(handler)
   const locked = async function (this: FastifyInstance, request: FastifyRequest<Generic>, reply: FastifyReply<Generic>) {
     const outcome = await route.run(request, goneSignal(reply.raw), (lock) => handler.call(this, request, reply, lock))
     return 'answer' in outcome ? send(reply, outcome.answer) : outcome.result

@@ -3,7 +3,7 @@ import type { Context, Env, ErrorHandler, Handler, Input } from 'hono'
 import type { HandlerResponse } from 'hono/types'
 import type { DistributedLock } from '../primitives/lock.js'
 import { answerTo, checkProblemOptions, type Answer, type ProblemOptions } from './problem.js'
-import { Route, type RouteOptions } from './route.js'
+import { checkHandler, Route, type RouteOptions } from './route.js'
 
 export { setLocks, type LocksSource } from '../locks-source.js'
 export type { Problem, ProblemOptions } from './problem.js'
@@ -20,6 +20,7 @@ export function lockRoute<E extends Env, P extends string, I extends Input, R ex
   handler: (c: Context<E, P, I>, lock: DistributedLock) => R,
 ): Handler<E, P, I, R> {
   const route = new Route(options)
+  checkHandler(handler)
   const locked = async (c: Context<E, P, I>) => {
     const outcome = await route.run(c, c.req.raw.signal, (lock) => handler(c, lock))
     return 'answer' in outcome ? send(c, outcome.answer) : outcome.result

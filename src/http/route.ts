@@ -74,3 +74,7 @@ export class Route<Request> {
     }
   }
 }
+
+export function checkHandler(handler: unknown): void {
+  if (typeof handler !== 'function') throw new ConfigurationError('lockRoute(options, handler) needs a handler.')
+}

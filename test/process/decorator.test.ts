@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { transform } from 'esbuild'
 import ts from 'typescript'
 import { describe, expect, it, onTestFinished } from 'vitest'
 
@@ -52,17 +53,32 @@ console.log(JSON.stringify([
 ]))
 `
 
-describe.each([['standard', false], ['experimental', true]])('%s decorators', (_, experimentalDecorators) => {
-  it('run a method under its lock, whatever it is', async () => {
-    const { outputText } = ts.transpileModule(PROGRAM, {
+const COMPILERS = [['standard', false], ['experimental', true]] as const
+
+describe.each(COMPILERS)('%s decorators', (_, experimentalDecorators) => {
+  async function runs(source: string, { minify = false } = {}): Promise<string> {
+    const { outputText } = ts.transpileModule(source, {
       compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext, experimentalDecorators },
     })
     const folder = await mkdtemp(join(tmpdir(), 'holdfast-decorator-'))
     onTestFinished(() => rm(folder, { recursive: true }))
     const file = join(folder, 'program.mjs')
-    await writeFile(file, outputText)
-    const { stdout } = await run(process.execPath, [file])
-    expect(JSON.parse(stdout)).toEqual([['derived', '1', 2, 'order:1'], 'LockNotAcquiredError', ['p'], 'static:s', 'pay', 2])
+    await writeFile(file, minify ? (await transform(outputText, { minify, format: 'esm' })).code : outputText)
+    return (await run(process.execPath, [file])).stdout
+  }
+
+  it('run a method under its lock, whatever it is', async () => {
+    expect(JSON.parse(await runs(PROGRAM))).toEqual([['derived', '1', 2, 'order:1'], 'LockNotAcquiredError', ['p'], 'static:s', 'pay', 2])
+  })
+
+  it('after a minifier work where they do not depend on names', async () => {
+    const named = PROGRAM.replace("key: 'order:{orderId}'", "key: 'order:{orderId}', params: ['orderId']")
+    expect(JSON.parse(await runs(named, { minify: true }))).toEqual([['derived', '1', 2, 'order:1'], 'LockNotAcquiredError', ['p'], 'static:s', 'pay', 2])
+  })
+
+  it('after a minifier are an error at the start where they do, which says what to write', async () => {
+    const failure: unknown = await runs(PROGRAM, { minify: true }).catch((error: unknown) => error)
+    expect((failure as { stderr: string }).stderr).toContain("The names of the parameters of pay cannot be told from its source. Write key: (orderId) => `order:${orderId}`, or name the parameters by position: params: ['orderId'].")
   })
 })
 

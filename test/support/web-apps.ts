@@ -112,7 +112,7 @@ const onNest = (platform: 'express' | 'fastify') => async ({ store, shop, proble
 }
 
 /** What the compiler makes of decorators, where it is told to; here it is not. */
-function decorate(of: { readonly prototype: any }, name: string, method: readonly MethodDecorator[], parameters: readonly ParameterDecorator[] = []): void {
+export function decorate(of: { readonly prototype: any }, name: string, method: readonly MethodDecorator[], parameters: readonly ParameterDecorator[] = []): void {
   parameters.forEach((parameter, i) => parameter(of.prototype, name, i))
   let descriptor = Object.getOwnPropertyDescriptor(of.prototype, name)!
   for (const one of method.toReversed()) descriptor = (one(of.prototype, name, descriptor) as PropertyDescriptor | undefined) ?? descriptor
