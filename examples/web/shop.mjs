@@ -5,12 +5,18 @@ const BANK_MS = Number(process.env.BANK_MS ?? 3_000)
 
 /** `signal` aborts if the lock is lost, or whoever wanted to pay has gone. The fence goes along, for the bank to refuse a late one. */
 export async function pay(order, { signal, fence }) {
-  await sleep(BANK_MS, undefined, { signal })
+  try {
+    await sleep(BANK_MS, undefined, { signal })
+  } catch {
+    // To cancel takes its time, too: until then nobody else may pay.
+    await sleep(BANK_MS / 3)
+    signal.throwIfAborted()
+  }
   return { order, paid: true, fence: String(fence) }
 }
 
 export async function pack(order, { signal }) {
-  await sleep(BANK_MS / 10, undefined, { signal })
+  await sleep(BANK_MS / 30, undefined, { signal })
   return { order, packed: true }
 }
 
