@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config'
 const setupFiles = ['scripts/lib/end-with-vitest.mjs']
 
 /** They measure time, memory or speed. */
-const alone = ['bench', 'peers', 'redis-convoy', 'redis-leaks', 'redis-network', 'sqlite'].map((name) => `test/process/${name}.test.ts`)
+const alone = ['bench', 'peers', 'redis-convoy', 'redis-leaks', 'sqlite'].map((name) => `test/process/${name}.test.ts`)
 
 export default defineConfig({
   test: {
@@ -30,7 +30,7 @@ export default defineConfig({
         }
       },
       {
-        // These start servers and kill processes. They wait more than they work, so two can share a machine.
+        // These start servers and kill processes. They wait more than they work, so three can share a machine.
         test: {
           name: 'process',
           setupFiles,
@@ -38,7 +38,7 @@ export default defineConfig({
           exclude: alone,
           testTimeout: 120_000,
           hookTimeout: 120_000,
-          maxWorkers: 2,
+          maxWorkers: 3,
           sequence: { groupOrder: 2 }
         }
       },

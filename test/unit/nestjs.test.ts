@@ -1,6 +1,6 @@
 /** `holdfast/nestjs` in applications of Nest: what is injected where, what starts, and what ends. */
 import 'reflect-metadata'
-import { Catch, Controller, Get, Injectable, Module, Param, UseGuards, type ArgumentsHost, type INestApplication, type Type } from '@nestjs/common'
+import { Catch, Controller, Get, HttpCode, Injectable, Module, Param, UseGuards, type ArgumentsHost, type INestApplication, type Type } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
 import { ExpressAdapter } from '@nestjs/platform-express'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -84,6 +84,31 @@ describe('@Lock', () => {
     setLocks(locks)
     onTestFinished(() => setLocks(undefined))
     expect(await new Worker().work('1')).toBe('1 under job:1')
+  })
+
+  it('stands above or below the decorators of a route', async () => {
+    class Jobs {
+      async above(id: string): Promise<string> {
+        return `${id} under ${currentLock()?.key}`
+      }
+
+      async below(id: string): Promise<string> {
+        return `${id} under ${currentLock()?.key}`
+      }
+    }
+    const lock = Lock({ key: (id: string) => `job:${id}` })
+    decorate(Jobs, 'above', [lock, Get('above/:id'), HttpCode(202)], [Param('id')])
+    decorate(Jobs, 'below', [Get('below/:id'), HttpCode(202), lock], [Param('id')])
+    Controller()(Jobs)
+    const store = memoryBackend()
+    const { get } = await serve(moduleOf({ imports: [HoldfastModule.forRoot({ store })], controllers: [Jobs] }))
+    const others = await connect(store)
+    onTestFinished(() => others.close())
+    for (const path of ['above/1', 'below/1']) {
+      const answer = await get(path)
+      expect([answer.status, await answer.text()]).toEqual([202, '1 under job:1'])
+      await others.withLock('job:1', async () => expect((await get(path)).status).toBe(409))
+    }
   })
 
   it('is an error at the start where there is no module', async () => {
