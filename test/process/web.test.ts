@@ -6,6 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { Problem, ProblemOptions } from '../../src/http/problem.js'
 import { connect, type DistributedLock, type LockManager } from '../../src/index.js'
+import { deferred } from '../support/deferred.js'
 import { until } from '../support/until.js'
 import { WEB_APPS, type Shop, type WebApp } from '../support/web-apps.js'
 import { within } from '../support/within.js'
@@ -239,9 +240,3 @@ describe.each(Object.entries(WEB_APPS))('%s', (_, start) => {
     expect(await answer.json()).toEqual({ type: 'urn:holdfast:invalid-key', title: 'Invalid key', status: 400 })
   })
 })
-
-function deferred(): { promise: Promise<void>; resolve(): void } {
-  let resolve!: () => void
-  const promise = new Promise<void>((done) => (resolve = done))
-  return { promise, resolve }
-}

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import { currentLock, Lock, locked, setLocks } from '../../src/decorator/index.js'
 import { ConfigurationError, createLocks, InvalidKeyError, LockNotAcquiredError, type LockManager } from '../../src/index.js'
+import { deferred } from '../support/deferred.js'
 
 const opened: LockManager[] = []
 function manager(): LockManager {
@@ -231,7 +232,7 @@ describe('@Lock', () => {
       }
     }
     const orders = new Orders()
-    const tx = withResolvers()
+    const tx = deferred()
     expect(await orders.pay('1', { committed: tx.promise })).toBe(1)
     expect(await held(orders.locks)).toEqual(['1'])
     await expect(orders.pay('1', { committed: tx.promise })).rejects.toThrow(LockNotAcquiredError)
@@ -323,10 +324,3 @@ describe('locked()', () => {
     expect(await outer()).toEqual(['inner', 'outer'])
   })
 })
-
-function withResolvers() {
-  let resolve!: () => void
-  let reject!: (reason: unknown) => void
-  const promise = new Promise<void>((yes, no) => ([resolve, reject] = [yes, no]))
-  return { promise, resolve, reject }
-}

@@ -8,6 +8,7 @@ import { memoryBackend } from '../../src/backends/memory/index.js'
 import { setLocks } from '../../src/decorator/index.js'
 import { HoldfastModule, Lock, LockExceptionFilter, LockManager, LockRoute, currentLock } from '../../src/http/nestjs.js'
 import { connect, createLocks, type BackendFactory } from '../../src/index.js'
+import { deferred } from '../support/deferred.js'
 import { decorate } from '../support/web-apps.js'
 
 const quiet = { logger: false, abortOnError: false } as const
@@ -16,12 +17,6 @@ function moduleOf(parts: Parameters<typeof Module>[0]): Type {
   class Any {}
   Module(parts)(Any)
   return Any
-}
-
-function deferred() {
-  let resolve!: () => void
-  const promise = new Promise<void>((done) => (resolve = done))
-  return { promise, resolve }
 }
 
 /** A provider whose work ends when it is told to. */
