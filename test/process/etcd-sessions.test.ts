@@ -275,6 +275,26 @@ describe('who observes', () => {
     observer.assertInOrder()
   })
 
+  it('hears once of a leader that did not hear of its own place, and asked again', async () => {
+    const proxy = await startProxy({ to: { port: server.port } })
+    onTestFinished(() => proxy.close())
+    const [a, b] = [new Election(await session(), 'unheard'), new Election(await session(`etcd://127.0.0.1:${proxy.port}`), 'unheard')]
+    await a.campaign('a')
+    const observer = new Observer(new Election(await session(), 'unheard'))
+    await observer.sees('a')
+    const silent = proxy.drop({ direction: 'down' })
+    const campaigning = b.campaign('b')
+    await inLine('unheard', 2)
+    silent.heal()
+    proxy.reset()
+    await a.resign()
+    await campaigning
+    await b.proclaim('b more')
+    await observer.sees('b more')
+    await observer.stop()
+    expect(observer.values).toEqual(['a', 'b', 'b more'])
+  })
+
   it('goes on when the server was killed and started again, also if what it missed was compacted', async () => {
     await using own = await startEtcd()
     const [a, b] = [new Election(await session(own.url), 'k'), new Election(await session(own.url), 'k')]

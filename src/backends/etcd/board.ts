@@ -29,25 +29,30 @@ export class EtcdBoard implements Board {
     this.#checkOpen = checkOpen
   }
 
-  /** It was put there with its key, unless that was there before. */
+  /** It was put there with its key, unless that was there before: then perhaps with another value, and perhaps by us. */
   async announce(claim: Claim, epoch: bigint, value: string): Promise<boolean> {
     const own = this.#known(claim)
-    return own && !own.wasThere && claim.lease?.value === value ? true : this.proclaim(claim, epoch, value)
+    return own && !own.wasThere && claim.lease?.value === value ? true : this.#say(claim, epoch, value, 'may be said')
+  }
+
+  proclaim(claim: Claim, epoch: bigint, value: string): Promise<boolean> {
+    return this.#say(claim, epoch, value, 'is new')
   }
 
   /** As it was read: what is late of an earlier proclamation must not take a later one back. */
-  async proclaim(claim: Claim, epoch: bigint, value: string): Promise<boolean> {
+  async #say(claim: Claim, epoch: bigint, value: string, state: 'is new' | 'may be said'): Promise<boolean> {
     this.#checkOpen()
     const own = this.#known(claim)
     if (!own) return false
     const key = toBytes(own.key)
-    let isSent = false
+    let maybeSaid = state === 'may be said'
     for (let tries = 1; ; tries++) {
       try {
         const [found] = (await this.#client.range({ key })).kvs
         if (found?.createRevision !== epoch) return false
-        if (isSent && found.value.toString() === value) return true
-        isSent = true
+        // Whoever observes is told of each time that it is put.
+        if (maybeSaid && found.value.toString() === value) return true
+        maybeSaid = true
         const { succeeded } = await this.#client.txn({
           compare: [{ key, target: 'mod', value: found.modRevision }],
           success: [{ kind: 'put', key, value: Buffer.from(value), lease: own.lease.id }],
