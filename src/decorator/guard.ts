@@ -37,9 +37,10 @@ export function guard(fn: AnyFunction, options: AnyGuardOptions, name: string): 
     const release = async () => lock[Symbol.asyncDispose]()
     if (!afterCommit) return { lock, end: release }
     try {
-      const committed = promiseOf(afterCommit.apply(self, args), name)
+      // It may be rejected while the method still runs: that is its owner's concern, and must not end the process as unhandled.
+      const settled = promiseOf(afterCommit.apply(self, args), name).catch(() => {})
       // Whoever waits for the result may be who commits: so it is not waited for.
-      return { lock, end: async () => void committed.then(release, release) }
+      return { lock, end: async () => void settled.then(release) }
     } catch (error) {
       await release()
       throw error

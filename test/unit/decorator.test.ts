@@ -241,6 +241,22 @@ describe('@Lock', () => {
     expect([orders.done, await held(orders.locks)]).toEqual([1, []])
   })
 
+  it('bears with a commit that fails while the method runs', async () => {
+    const locks = manager()
+    const tx = withResolvers()
+    const unhandled: unknown[] = []
+    const hear = (reason: unknown) => void unhandled.push(reason)
+    process.on('unhandledRejection', hear)
+    const pay = locked(async (_committed: Promise<unknown>) => {
+      tx.reject(new Error('rolled back'))
+      await sleep(5)
+    }, { key: () => 'k', locks, afterCommit: (committed) => committed })
+    await pay(tx.promise)
+    await expect.poll(() => held(locks)).toEqual([])
+    process.off('unhandledRejection', hear)
+    expect(unhandled).toEqual([])
+  })
+
   it('finds its manager: given, of the instance, common, or none', async () => {
     const [given, own, common] = [manager(), manager(), manager()]
     const where = async () => Object.entries({ given, own, common }).find(([, locks]) => locks.owner === owner)?.[0]
