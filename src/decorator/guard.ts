@@ -58,7 +58,7 @@ export function guard(fn: AnyFunction, options: AnyGuardOptions, name: string): 
     : async function (...args) {
         const { lock, end } = await begin(this, args)
         try {
-          return await runUnder(lock, () => fn.apply(this, args) as unknown)
+          return notAGenerator(await runUnder(lock, () => fn.apply(this, args) as unknown), name)
         } finally {
           await end()
         }
@@ -92,6 +92,13 @@ function compileKey(fn: AnyFunction, key: AnyGuardOptions['key'], params: readon
 function promiseOf(given: unknown, name: string): Promise<unknown> {
   if (typeof (given as PromiseLike<unknown> | undefined)?.then === 'function') return Promise.resolve(given)
   throw new ConfigurationError(`afterCommit of ${name} has to return a promise, which is settled when the transaction is over.`)
+}
+
+/** It would run after the release. That is what is left of an async generator by a wrapper, or by a compiler for a target before ES2018. */
+function notAGenerator(result: unknown, name: string): unknown {
+  const { next, [Symbol.asyncIterator]: iterator } = Object(result) as Partial<AsyncGenerator>
+  if (typeof next !== 'function' || typeof iterator !== 'function') return result
+  throw new ConfigurationError(`${name} returns an async generator and is none itself, so its steps would run without the lock. Write async *${name}, compile for ES2018 or later, and put the lock below what wraps it.`)
 }
 
 /** Each step of it runs under the lock, whoever asks for it. */

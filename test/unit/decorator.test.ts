@@ -257,6 +257,16 @@ describe('@Lock', () => {
     expect(unhandled).toEqual([])
   })
 
+  it('refuses a generator that it cannot see: its steps would run without the lock', async () => {
+    const locks = manager()
+    async function* pages() {
+      yield currentLock()?.key
+    }
+    const wrapped = locked(function report() { return pages() }, { key: 'k', locks }) as unknown as () => Promise<unknown>
+    await expect(wrapped()).rejects.toThrow('report returns an async generator and is none itself')
+    expect(await held(locks)).toEqual([])
+  })
+
   it('finds its manager: given, of the instance, common, or none', async () => {
     const [given, own, common] = [manager(), manager(), manager()]
     const where = async () => Object.entries({ given, own, common }).find(([, locks]) => locks.owner === owner)?.[0]
