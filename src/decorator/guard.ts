@@ -81,11 +81,9 @@ function compileKey(fn: AnyFunction, key: AnyGuardOptions['key'], params: readon
   if (typeof key !== 'string') throw new ConfigurationError(`The key of ${name} is a function of its arguments, or a template such as 'order:{orderId}'.`)
   if (!hasPlaceholders(key)) return () => key
   const names = params ?? parameterNames(fn)
-  if (!names) {
-    const form = "key: (orderId) => `order:${orderId}`, or name the parameters by position: params: ['orderId']"
-    throw new ConfigurationError(`The names of the parameters of ${name} cannot be told from its source. Write ${form}.`)
-  }
-  const keyOf: KeyOf = compileTemplate(key, names)
+  const form = "key: (orderId) => `order:${orderId}`, or name the parameters by position: params: ['orderId']"
+  if (!names) throw new ConfigurationError(`The names of the parameters of ${name} cannot be told from its source. Write ${form}.`)
+  const keyOf: KeyOf = compileTemplate(key, names, params ? '' : ` If a minifier changed the names, write ${form}.`)
   return keyOf
 }
 
