@@ -25,7 +25,8 @@ export function lockRoute<Params = any, ResBody = any, ReqBody = any, Query = an
   checkHandler(handler)
   return (req, res, next) => {
     route.run(req, goneSignal(res), (lock) => handler(req, res, lock)).then((outcome) => {
-      if ('answer' in outcome) send(res, outcome.answer)
+      // Something else may have answered while it waited, such as a timeout: then there is nobody to tell.
+      if ('answer' in outcome && !res.headersSent) send(res, outcome.answer)
     }, next)
   }
 }

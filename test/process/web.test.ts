@@ -1,9 +1,12 @@
 /** Real servers of every framework, and real requests: who pays, who is refused and what it is told, and clients that go. */
 import { once } from 'node:events'
 import { request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import express from 'express'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
+import { lockRoute } from '../../src/http/express.js'
 import type { Problem, ProblemOptions } from '../../src/http/problem.js'
 import { connect, type DistributedLock, type LockManager } from '../../src/index.js'
 import { until } from '../support/until.js'
@@ -238,6 +241,31 @@ describe.each(Object.entries(WEB_APPS))('%s', (_, start) => {
     expect(answer.status).toBe(400)
     expect(await answer.json()).toEqual({ type: 'urn:holdfast:invalid-key', title: 'Invalid key', status: 400 })
   })
+})
+
+it('Express: a request that something else has answered while it waited is not answered again', async () => {
+  const locks = await connect(memoryBackend())
+  await locks.lock('k')
+  const unhandled: unknown[] = []
+  const hear = (reason: unknown) => void unhandled.push(reason)
+  process.on('unhandledRejection', hear)
+  const app = express()
+  app.use((_req, res, next) => {
+    setTimeout(() => res.status(503).end('too late'), 20)
+    next()
+  })
+  app.post('/', lockRoute({ locks, key: () => 'k', waitMs: 60 }, (_req, res) => void res.end()))
+  const server = app.listen(0, '127.0.0.1')
+  onTestFinished(async () => {
+    process.off('unhandledRejection', hear)
+    server.close()
+    await locks.close()
+  })
+  await once(server, 'listening')
+  const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`, { method: 'POST', headers: { connection: 'close' } })
+  expect([answer.status, await answer.text()]).toEqual([503, 'too late'])
+  await sleep(200)
+  expect(unhandled).toEqual([])
 })
 
 function deferred(): { promise: Promise<void>; resolve(): void } {
