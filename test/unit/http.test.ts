@@ -1,5 +1,7 @@
 /** What is said to clients, and to those who configure it. The frameworks are in test/process/web.test.ts. */
 import { EventEmitter } from 'node:events'
+import { Hono } from 'hono'
+import { HTTPException } from 'hono/http-exception'
 import { describe, expect, it } from 'vitest'
 import type { Blocker } from '../../src/core/backend.js'
 import { LockedError } from '../../src/core/errors.js'
@@ -103,6 +105,21 @@ describe.each([
   it('needs a handler', () => {
     expect(() => lockRoute({ key: () => 'k' })).toThrow('lockRoute(options, handler) needs a handler.')
   })
+})
+
+it('Hono: what else is thrown is answered as without us, with the headers that others have set', async () => {
+  const answers = [new Hono(), new Hono().onError(honoErrors())].map(async (app) => {
+    app.use(async (c, next) => {
+      c.header('x-request', '7')
+      await next()
+    })
+    app.get('/', () => {
+      throw new HTTPException(401, { message: 'who are you?' })
+    })
+    const answer = await app.request('/')
+    return [answer.status, answer.headers.get('x-request'), await answer.text()]
+  })
+  expect(await Promise.all(answers)).toEqual([[401, '7', 'who are you?'], [401, '7', 'who are you?']])
 })
 
 describe('a client', () => {
