@@ -1,8 +1,10 @@
 /** What is said to clients, and to those who configure it. The frameworks are in test/process/web.test.ts. */
 import { EventEmitter } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Hono } from 'hono'
 import { HTTPException } from 'hono/http-exception'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { Blocker } from '../../src/core/backend.js'
 import { LockedError } from '../../src/core/errors.js'
 import { lockErrorHandler as expressErrors, lockRoute as expressRoute } from '../../src/http/express.js'
@@ -10,7 +12,8 @@ import { lockErrorHandler as fastifyErrors, lockRoute as fastifyRoute } from '..
 import { goneSignal } from '../../src/http/gone.js'
 import { lockErrorHandler as honoErrors, lockRoute as honoRoute } from '../../src/http/hono.js'
 import { answerTo, type ProblemOptions } from '../../src/http/problem.js'
-import { BackendError, ConfigurationError, LockNotAcquiredError, OwnershipLostError } from '../../src/index.js'
+import { Route } from '../../src/http/route.js'
+import { BackendError, ConfigurationError, createLocks, LockNotAcquiredError, OwnershipLostError } from '../../src/index.js'
 
 const holder = { owner: 'host-1:77#ab', epoch: 1n, heldForMs: 1_234.5, expiresInMs: 4_321 }
 const refused = (blocker?: Partial<Blocker>) =>
@@ -120,6 +123,23 @@ it('Hono: what else is thrown is answered as without us, with the headers that o
     return [answer.status, answer.headers.get('x-request'), await answer.text()]
   })
   expect(await Promise.all(answers)).toEqual([[401, '7', 'who are you?'], [401, '7', 'who are you?']])
+})
+
+it.each([
+  ['the signal’s reason', (signal: AbortSignal) => signal.throwIfAborted()],
+  ['what Node’s functions make of it', (signal: AbortSignal) => sleep(1, undefined, { signal })],
+])('a handler that ends with %s, since the client has gone, is no error', async (_, work) => {
+  const locks = createLocks(memoryBackend())
+  onTestFinished(() => locks.close())
+  const client = new AbortController()
+  const route = new Route({ locks, key: () => 'k' })
+  const outcome = await route.run({}, client.signal, (lock) => {
+    client.abort(new Error('gone'))
+    return work(lock.signal)
+  })
+  expect(outcome).toMatchObject({ answer: { status: 499 } })
+  const other = route.run({}, new AbortController().signal, () => sleep(1, undefined, { signal: AbortSignal.abort() }))
+  await expect(other).rejects.toThrow('aborted')
 })
 
 describe('a client', () => {
