@@ -237,7 +237,7 @@ describe('@LockRoute', () => {
 
   it('says what it is for where there is no request', async () => {
     const { Jobs } = controller(() => 'job')
-    const [Interceptor] = Reflect.getMetadata('__interceptors__', Jobs.prototype.run) as [new () => NestInterceptor]
+    const [Interceptor] = Reflect.getMetadata('__interceptors__', Object.getOwnPropertyDescriptor(Jobs.prototype, 'run')!.value) as [new () => NestInterceptor]
     const elsewhere = new ExecutionContextHost([{}, {}])
     elsewhere.setType('rpc')
     expect(() => new Interceptor().intercept(elsewhere, { handle: () => EMPTY })).toThrow('@LockRoute is for handlers of HTTP requests. Elsewhere use @Lock.')
