@@ -17,7 +17,7 @@ export interface WithArguments<A extends readonly any[]> {
 /**
  * Runs a method under a lock. `waitMs` is 0: if another holds it, the call rejects with `LockNotAcquiredError`.
  *
- *     @Lock({ key: (orderId) => `order:${orderId}` })
+ *     @Lock({ key: (orderId) => key`order:${orderId}` })
  *     async pay(orderId: string): Promise<Receipt> { … }
  *
  * Or with a template, whose placeholders are parameters by position: `{ key: 'order:{orderId}', params: ['orderId'] }`.
