@@ -1,5 +1,5 @@
 /** What is said to clients, and to those who configure it. The frameworks are in test/process/web.test.ts. */
-import { EventEmitter } from 'node:events'
+import { EventEmitter, getEventListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Hono } from 'hono'
 import { HTTPException } from 'hono/http-exception'
@@ -140,6 +140,33 @@ it.each([
   expect(outcome).toMatchObject({ answer: { status: 499 } })
   const other = route.run({}, new AbortController().signal, () => sleep(1, undefined, { signal: AbortSignal.abort() }))
   await expect(other).rejects.toThrow('aborted')
+})
+
+describe('a route', () => {
+  const never = () => new AbortController().signal
+  function routeOf(options: { readonly signal?: AbortSignal } = {}) {
+    const locks = createLocks(memoryBackend())
+    onTestFinished(() => locks.close())
+    return new Route({ locks, key: () => 'k', ...options })
+  }
+
+  it('leaves what its handler throws to the framework, even if it looks like a refusal of its own', async () => {
+    const error = refused({})
+    await expect(routeOf().run({}, never(), () => Promise.reject(error))).rejects.toBe(error)
+  })
+
+  it('follows a signal of its own, too, and leaves nothing on it', async () => {
+    const server = new AbortController()
+    const route = routeOf({ signal: server.signal })
+    await route.run({}, never(), () => 1)
+    expect(getEventListeners(server.signal, 'abort')).toEqual([])
+    const reason = new Error('the server ends')
+    const ended = route.run({}, never(), ({ signal }) => {
+      server.abort(reason)
+      return signal.throwIfAborted()
+    })
+    await expect(ended).rejects.toBe(reason)
+  })
 })
 
 describe('a client', () => {
