@@ -37,9 +37,10 @@ export function guard(fn: AnyFunction, options: AnyGuardOptions, name: string): 
     const release = async () => lock[Symbol.asyncDispose]()
     if (!afterCommit) return { lock, end: release }
     try {
-      const committed = promiseOf(afterCommit.apply(self, args), name)
+      // It may be rejected while the method still runs: that is its owner's concern, and must not end the process as unhandled.
+      const settled = promiseOf(afterCommit.apply(self, args), name).catch(() => {})
       // Whoever waits for the result may be who commits: so it is not waited for.
-      return { lock, end: async () => void committed.then(release, release) }
+      return { lock, end: async () => void settled.then(release) }
     } catch (error) {
       await release()
       throw error
@@ -57,7 +58,7 @@ export function guard(fn: AnyFunction, options: AnyGuardOptions, name: string): 
     : async function (...args) {
         const { lock, end } = await begin(this, args)
         try {
-          return await runUnder(lock, () => fn.apply(this, args) as unknown)
+          return notAGenerator(await runUnder(lock, () => fn.apply(this, args) as unknown), name)
         } finally {
           await end()
         }
@@ -80,17 +81,22 @@ function compileKey(fn: AnyFunction, key: AnyGuardOptions['key'], params: readon
   if (typeof key !== 'string') throw new ConfigurationError(`The key of ${name} is a function of its arguments, or a template such as 'order:{orderId}'.`)
   if (!hasPlaceholders(key)) return () => key
   const names = params ?? parameterNames(fn)
-  if (!names) {
-    const form = "key: (orderId) => `order:${orderId}`, or name the parameters by position: params: ['orderId']"
-    throw new ConfigurationError(`The names of the parameters of ${name} cannot be told from its source. Write ${form}.`)
-  }
-  const keyOf: KeyOf = compileTemplate(key, names)
+  const form = "key: (orderId) => key`order:${orderId}`, or name the parameters by position: params: ['orderId']"
+  if (!names) throw new ConfigurationError(`The names of the parameters of ${name} cannot be told from its source. Write ${form}.`)
+  const keyOf: KeyOf = compileTemplate(key, names, params ? '' : ` If a minifier changed the names, write ${form}.`)
   return keyOf
 }
 
 function promiseOf(given: unknown, name: string): Promise<unknown> {
   if (typeof (given as PromiseLike<unknown> | undefined)?.then === 'function') return Promise.resolve(given)
   throw new ConfigurationError(`afterCommit of ${name} has to return a promise, which is settled when the transaction is over.`)
+}
+
+/** It would run after the release. That is what is left of an async generator by a wrapper, or by a compiler for a target before ES2018. */
+function notAGenerator(result: unknown, name: string): unknown {
+  const { next, [Symbol.asyncIterator]: iterator } = Object(result) as Partial<AsyncGenerator>
+  if (typeof next !== 'function' || typeof iterator !== 'function') return result
+  throw new ConfigurationError(`${name} returns an async generator and is none itself, so its steps would run without the lock. Write async *${name}, compile for ES2018 or later, and put the lock below what wraps it.`)
 }
 
 /** Each step of it runs under the lock, whoever asks for it. */

@@ -17,7 +17,7 @@ export interface WithArguments<A extends readonly any[]> {
 /**
  * Runs a method under a lock. `waitMs` is 0: if another holds it, the call rejects with `LockNotAcquiredError`.
  *
- *     @Lock({ key: (orderId) => `order:${orderId}` })
+ *     @Lock({ key: (orderId) => key`order:${orderId}` })
  *     async pay(orderId: string): Promise<Receipt> { … }
  *
  * Or with a template, whose placeholders are parameters by position: `{ key: 'order:{orderId}', params: ['orderId'] }`.
@@ -68,7 +68,7 @@ type Guarded<R> = R extends AsyncGenerator<any, any, any> ? R : Promise<Awaited<
 
 function checkOptions(options: unknown): void {
   if (typeof options === 'object' && options !== null && 'key' in options) return
-  throw new ConfigurationError("A lock needs a key: { key: (orderId) => `order:${orderId}` }, or { key: 'order:{orderId}', params: ['orderId'] }.")
+  throw new ConfigurationError("A lock needs a key: { key: (orderId) => key`order:${orderId}` }, or { key: 'order:{orderId}', params: ['orderId'] }.")
 }
 
 function notAMethod(name: string): ConfigurationError {

@@ -13,14 +13,14 @@ interface Placeholder {
 
 export type KeyOf = (args: readonly unknown[]) => string
 
-/** `names`: of the parameters, by position. */
-export function compileTemplate(template: string, names: readonly string[]): KeyOf {
+/** `names`: of the parameters, by position. `advice`: for one that is not among them. */
+export function compileTemplate(template: string, names: readonly string[], advice = ''): KeyOf {
   const [texts, found] = divide(template)
   if (!areApart(texts)) throw new ConfigurationError(`Two placeholders need a ":" or "/" between them: '${template}'.`)
   const placeholders = found.map((text): Placeholder => {
     const [name, ...path] = text.split('.')
     const position = names.indexOf(name!)
-    if (position < 0) throw new ConfigurationError(`{${text}} in the key '${template}' names no parameter. There are: ${names.join(', ') || 'none'}.`)
+    if (position < 0) throw new ConfigurationError(`{${text}} in the key '${template}' names no parameter. There are: ${names.join(', ') || 'none'}.${advice}`)
     return { text, position, path }
   })
   return (args) => joinKey(texts, placeholders.map((one) => valueOf(one, args, template)))

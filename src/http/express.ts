@@ -24,8 +24,9 @@ export function lockRoute<Params = any, ResBody = any, ReqBody = any, Query = an
   const route = new Route(options)
   checkHandler(handler)
   return (req, res, next) => {
-    route.run(req, goneSignal(res), (lock) => handler(req, res, lock)).then((outcome) => {
-      if ('answer' in outcome) send(res, outcome.answer)
+    // Something else may have answered while it waited, such as a timeout: then there is nothing to do, and nobody to tell.
+    route.run(req, goneSignal(res), (lock) => (res.writableEnded ? undefined : handler(req, res, lock))).then((outcome) => {
+      if ('answer' in outcome && !res.headersSent) send(res, outcome.answer)
     }, next)
   }
 }

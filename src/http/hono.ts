@@ -40,7 +40,11 @@ export function lockErrorHandler<E extends Env>(options: ProblemOptions = {}, ot
 
 /** What Hono does if it is told nothing. */
 const likeHono: ErrorHandler<any> = (error, c) => {
-  if ('getResponse' in error) return error.getResponse()
+  if ('getResponse' in error) {
+    const response = error.getResponse()
+    // With the headers that others have set.
+    return c.newResponse(response.body, response)
+  }
   console.error(error)
   return c.text('Internal Server Error', 500)
 }

@@ -7,7 +7,7 @@ import { APP_FILTER, BaseExceptionFilter, HttpAdapterHost } from '@nestjs/core'
 import { from, lastValueFrom, type Observable } from 'rxjs'
 import { connect, type ConnectOptions } from '../connect.js'
 import type { BackendFactory } from '../core/backend.js'
-import { HoldfastError } from '../core/errors.js'
+import { ConfigurationError, HoldfastError } from '../core/errors.js'
 import type { AnyGuardOptions } from '../decorator/guard.js'
 import { Lock as LockAnywhere } from '../decorator/index.js'
 import { LockManager } from '../lock-manager.js'
@@ -17,6 +17,7 @@ import { goneSignal, type ServerResponse } from './gone.js'
 import { answerTo, checkProblemOptions, type ProblemOptions } from './problem.js'
 import { Route, type RouteOptions } from './route.js'
 
+export { setLocks } from '../locks-source.js'
 export { currentLock } from '../primitives/lock.js'
 export type { Problem, ProblemOptions } from './problem.js'
 /** As a class, so that Nest knows by its type what a constructor wants. */
@@ -129,7 +130,6 @@ type LegacyDecorator = (target: object, name: string | symbol, descriptor: Prope
  *     async pay(@Param('id') id: string, @HeldLock() lock: DistributedLock) { … }
  */
 export function LockRoute<Request = any>(options: Omit<RouteOptions<Request>, 'problem'>): MethodDecorator & ClassDecorator {
-  // Unless it is given, it has to be there when the handler's module is made, and not with the first request.
   class LockInterceptor implements NestInterceptor {
     readonly #route: Route<Request>
 
@@ -138,6 +138,7 @@ export function LockRoute<Request = any>(options: Omit<RouteOptions<Request>, 'p
     }
 
     intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
+      if (context.getType() !== 'http') throw new ConfigurationError('@LockRoute is for handlers of HTTP requests. Elsewhere use @Lock.')
       const http = context.switchToHttp()
       const response = http.getResponse<ServerResponse & { readonly raw?: ServerResponse }>()
       return from(this.#run(http.getRequest(), goneSignal(response.raw ?? response), next))
@@ -150,7 +151,9 @@ export function LockRoute<Request = any>(options: Omit<RouteOptions<Request>, 'p
       return undefined
     }
   }
+  // What is wrong with the options is told where they are written, and not when the module is made.
   void new Route<Request>(options)
+  // Without the module it is the common manager.
   Optional()(LockInterceptor, undefined, 0)
   Inject(LockManager)(LockInterceptor, undefined, 0)
   return UseInterceptors(mixin(LockInterceptor))

@@ -1,5 +1,5 @@
 /** What a client is told when it cannot have a lock: a status, and a problem as RFC 9457 has it. */
-import { ConfigurationError, HoldfastError, LockNotAcquiredError } from '../core/errors.js'
+import { ConfigurationError, HoldfastError, LockNotAcquiredError, type ErrorCode } from '../core/errors.js'
 import { checkNames } from '../core/options.js'
 
 export interface ProblemOptions {
@@ -41,9 +41,12 @@ export function checkProblemOptions(options: ProblemOptions): void {
   if (typeof showOwner !== 'boolean') throw new ConfigurationError('showOwner is true or false.')
 }
 
+/** Mistakes of whoever wrote the server: no client can do anything about them. */
+const MISTAKES: readonly ErrorCode[] = ['INVALID_TTL', 'LOCK_ALREADY_HELD', 'LOCK_NOT_HELD', 'LOCK_RELEASED']
+
 /** Undefined if it is none of ours, or a failure of the server's, which has to be seen where failures are seen. */
 export function answerTo(error: unknown, options: ProblemOptions = {}): Answer | undefined {
-  if (!(error instanceof HoldfastError) || error.status >= 500) return undefined
+  if (!(error instanceof HoldfastError) || error.status >= 500 || MISTAKES.includes(error.code)) return undefined
   const [problem, retryAfterS] = error instanceof LockNotAcquiredError ? refusal(error, options) : [other(error), undefined]
   return {
     status: problem.status,

@@ -63,8 +63,8 @@ export class Route<Request> {
       })
       return { result }
     } catch (error) {
-      // A handler that stopped because it was told to has nothing to say.
-      if (gone.aborted && error === gone.reason) return { answer: GONE }
+      // A handler that stopped because it was told to has nothing to say. Node's own functions throw an error that has the reason as its cause.
+      if (gone.aborted && (error === gone.reason || (error as Error | undefined)?.cause === gone.reason)) return { answer: GONE }
       // Of what a handler throws the framework has to hear.
       const answer = isHeld ? undefined : answerTo(error, this.#problem)
       if (answer) return { answer, refusal: error }

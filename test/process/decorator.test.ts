@@ -78,7 +78,7 @@ describe.each(COMPILERS)('%s decorators', (_, experimentalDecorators) => {
 
   it('after a minifier are an error at the start where they do, which says what to write', async () => {
     const failure: unknown = await runs(PROGRAM, { minify: true }).catch((error: unknown) => error)
-    expect((failure as { stderr: string }).stderr).toContain("The names of the parameters of pay cannot be told from its source. Write key: (orderId) => `order:${orderId}`, or name the parameters by position: params: ['orderId'].")
+    expect((failure as { stderr: string }).stderr).toContain("The names of the parameters of pay cannot be told from its source. Write key: (orderId) => key`order:${orderId}`, or name the parameters by position: params: ['orderId'].")
   })
 })
 

@@ -1,7 +1,7 @@
 /** The example of each framework as it is started by hand: two processes of it on Redis are one shop. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -11,6 +11,7 @@ import ts from 'typescript'
 import { afterAll, beforeAll, describe, expect, it, type TestContext } from 'vitest'
 import type { Problem } from '../../src/http/problem.js'
 import { connect, type LockManager } from '../../src/index.js'
+import { makeFolder } from '../support/processes.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 import { until } from '../support/until.js'
 
@@ -50,10 +51,11 @@ function compiled(): string {
   return ts.transpileModule(readFileSync(join(folder, 'nestjs/main.ts'), 'utf8'), { compilerOptions: { ...options, module: ts.ModuleKind.ESNext } }).outputText
 }
 
-async function open(file: string, { onTestFinished }: TestContext): Promise<{ url: string; close(): Promise<unknown> }> {
+async function open(file: string, { onTestFinished }: TestContext, env: NodeJS.ProcessEnv = {}): Promise<{ url: string; close(): Promise<unknown> }> {
   const child = spawn(process.execPath, [file], {
-    env: { ...process.env, HOLDFAST_URL: redis.url, PORT: '0', BANK_MS: String(BANK_MS) },
-    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, HOLDFAST_URL: redis.url, PORT: '0', BANK_MS: String(BANK_MS), ...env },
+    // On stderr it says that it was not told where.
+    stdio: ['ignore', 'pipe', 'ignore'],
   })
   onTestFinished(() => void child.kill('SIGKILL'))
   const exited = once(child, 'exit') as Promise<[number | null, string | null]>
@@ -100,6 +102,15 @@ describe.concurrent.each([
     expect(waitedMs).toBeGreaterThan(CANCEL_MS * 0.9)
     expect(waitedMs).toBeLessThan(BANK_MS + CANCEL_MS)
     for (const shop of shops) expect(await shop.close()).toBe(end)
+  })
+
+  it('opens on the embedded default', async (context) => {
+    const XDG_STATE_HOME = makeFolder('state')
+    context.onTestFinished(() => rmSync(XDG_STATE_HOME, { recursive: true, force: true }))
+    const shop = await open(file(), context, { HOLDFAST_URL: '', XDG_STATE_HOME, BANK_MS: '10' })
+    expect(await (await fetch(`${shop.url}/orders/1/pay`, { method: 'POST' })).json()).toMatchObject({ order: '1', paid: true })
+    expect(await shop.close()).toBe(end)
+    expect(readdirSync(XDG_STATE_HOME)).toEqual(['holdfast'])
   })
 })
 

@@ -1,9 +1,12 @@
 /** Real servers of every framework, and real requests: who pays, who is refused and what it is told, and clients that go. */
 import { once } from 'node:events'
 import { request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import express from 'express'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
+import { lockRoute } from '../../src/http/express.js'
 import type { Problem, ProblemOptions } from '../../src/http/problem.js'
 import { connect, type DistributedLock, type LockManager } from '../../src/index.js'
 import { deferred } from '../support/deferred.js'
@@ -239,4 +242,36 @@ describe.each(Object.entries(WEB_APPS))('%s', (_, start) => {
     expect(answer.status).toBe(400)
     expect(await answer.json()).toEqual({ type: 'urn:holdfast:invalid-key', title: 'Invalid key', status: 400 })
   })
+})
+
+it('Express: a request that something else has answered while it waited is not answered again, nor carried out', async () => {
+  const locks = await connect(memoryBackend())
+  const held = await locks.lock('k')
+  let calls = 0
+  const unhandled: unknown[] = []
+  const hear = (reason: unknown) => void unhandled.push(reason)
+  process.on('unhandledRejection', hear)
+  const app = express()
+  app.use((_req, res, next) => {
+    setTimeout(() => res.status(503).end('too late'), 20)
+    next()
+  })
+  app.post('/refused', lockRoute({ locks, key: () => 'k', waitMs: 60 }, (_req, res) => void res.end()))
+  app.post('/late', lockRoute({ locks, key: () => 'k', waitMs: MOST_MS }, () => calls++))
+  const server = app.listen(0, '127.0.0.1')
+  onTestFinished(async () => {
+    process.off('unhandledRejection', hear)
+    server.close()
+    await locks.close()
+  })
+  await once(server, 'listening')
+  for (const path of ['refused', 'late']) {
+    const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/${path}`, { method: 'POST', headers: { connection: 'close' } })
+    expect([answer.status, await answer.text()]).toEqual([503, 'too late'])
+  }
+  await sleep(200)
+  await held.release()
+  // Behind that one, which had its turn.
+  await locks.withLock('k', { fairness: 'strict' }, () => {})
+  expect([unhandled, calls]).toEqual([[], 0])
 })

@@ -81,6 +81,11 @@ class Methods {
 }
 void Methods
 
+// @ts-expect-error a class is no method
+@Lock({ key: 'order' })
+class Whole {}
+void Whole
+
 expectTypeOf(locked(async (id: string, n: number) => [id, n] as const, { key: (id) => id })).toEqualTypeOf<
   (this: unknown, id: string, n: number) => Promise<readonly [string, number]>
 >()

@@ -1,4 +1,5 @@
 /** What handlers and keys are typed as, from the frameworks' own types. */
+import type { Http2ServerResponse } from 'node:http2'
 import express, { type Request } from 'express'
 import fastify from 'fastify'
 import { Hono, type Context, type Env } from 'hono'
@@ -50,6 +51,16 @@ declare const locks: LockManager
   }))
   // @ts-expect-error there is no such parameter
   app.post<{ Params: { id: string } }>('/orders/:id/pay', fastifyRoute({ key: (request) => request.params.oid }, () => {}))
+}
+
+{
+  const app = fastify({ http2: true })
+  app.setErrorHandler(fastifyErrors())
+  app.post<{ Params: { id: string } }>('/orders/:id/pay', fastifyRoute({ locks, key: (request) => request.params.id }, async (request, reply, lock) => {
+    expectTypeOf(request.params).toEqualTypeOf<{ id: string }>()
+    expectTypeOf(reply.raw).toEqualTypeOf<Http2ServerResponse>()
+    return lock.key
+  }))
 }
 
 {

@@ -2,8 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, describe, expect, it } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import { currentLock, Lock, locked, setLocks } from '../../src/decorator/index.js'
-import { ConfigurationError, createLocks, InvalidKeyError, LockNotAcquiredError, type LockManager } from '../../src/index.js'
+import { BackendError, ConfigurationError, createLocks, InvalidKeyError, LockNotAcquiredError, type LockManager } from '../../src/index.js'
 import { deferred } from '../support/deferred.js'
+import { settle } from '../support/manual-clock.js'
+import { manualWorld } from '../support/manual-world.js'
 
 const opened: LockManager[] = []
 function manager(): LockManager {
@@ -128,7 +130,9 @@ describe('@Lock', () => {
     expect(decorate(async ({ orderId }: { orderId: string }) => void orderId)).toThrow(/cannot be told/)
     expect(decorate(async (...orderId: string[]) => void orderId)).toThrow(/cannot be told/)
     expect(decorate(async (other: string, orderId = (() => 1)()) => void [other, orderId])).toThrow(/cannot be told/)
-    expect(decorate(async (other: string) => void other)).toThrow(/names no parameter/)
+    expect(decorate(async (other: string) => void other)).toThrow(/names no parameter.*params: \['orderId'\]/)
+    // No comment, but two strings: taken for one, it would hide what is between them.
+    expect(decorate(async function (first = '/*', second: string, third = '*/', orderId: string) { void [first, second, third, orderId] })).toThrow(/cannot be told/)
   })
 
   it('works on static and private methods, with inheritance and `this`', async () => {
@@ -221,6 +225,21 @@ describe('@Lock', () => {
     expect([pay.name, pay.length, pay.mark]).toEqual(['pay', 2, 'method'])
   })
 
+  it('tells of a release that fails, and hides neither the result nor the error of the method', async () => {
+    const { manager, store, named } = manualWorld()
+    const error = new BackendError('gone', { transient: false })
+    store.fail('release', error, { times: Infinity })
+    const locks = manager()
+    const paying = locked(async (amount: number) => {
+      if (amount > 5) throw new RangeError('too much')
+      return amount
+    }, { key: (amount) => `amount:${amount}`, locks })
+    expect(await paying(2)).toBe(2)
+    await expect(paying(7)).rejects.toThrow(RangeError)
+    await settle()
+    expect(new Set(named('release-failed').map(({ key }) => key))).toEqual(new Set(['amount:2', 'amount:7']))
+  })
+
   it('releases only after the commit that it is told of, and not if that cannot be told', async () => {
     class Orders {
       readonly locks = manager()
@@ -240,6 +259,32 @@ describe('@Lock', () => {
     await expect.poll(() => held(orders.locks)).toEqual([])
     await expect(orders.pay('1', {} as never)).rejects.toThrow(ConfigurationError)
     expect([orders.done, await held(orders.locks)]).toEqual([1, []])
+  })
+
+  it('bears with a commit that fails while the method runs', async () => {
+    const locks = manager()
+    const tx = deferred()
+    const unhandled: unknown[] = []
+    const hear = (reason: unknown) => void unhandled.push(reason)
+    process.on('unhandledRejection', hear)
+    const pay = locked(async (_committed: Promise<unknown>) => {
+      tx.reject(new Error('rolled back'))
+      await sleep(5)
+    }, { key: () => 'k', locks, afterCommit: (committed) => committed })
+    await pay(tx.promise)
+    await expect.poll(() => held(locks)).toEqual([])
+    process.off('unhandledRejection', hear)
+    expect(unhandled).toEqual([])
+  })
+
+  it('refuses a generator that it cannot see: its steps would run without the lock', async () => {
+    const locks = manager()
+    async function* pages() {
+      yield currentLock()?.key
+    }
+    const wrapped = locked(function report() { return pages() }, { key: 'k', locks }) as unknown as () => Promise<unknown>
+    await expect(wrapped()).rejects.toThrow('report returns an async generator and is none itself')
+    expect(await held(locks)).toEqual([])
   })
 
   it('finds its manager: given, of the instance, common, or none', async () => {

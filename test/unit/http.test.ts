@@ -1,6 +1,10 @@
 /** What is said to clients, and to those who configure it. The frameworks are in test/process/web.test.ts. */
-import { EventEmitter } from 'node:events'
-import { describe, expect, it } from 'vitest'
+import { EventEmitter, getEventListeners } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Hono } from 'hono'
+import { HTTPException } from 'hono/http-exception'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { Blocker } from '../../src/core/backend.js'
 import { LockedError } from '../../src/core/errors.js'
 import { lockErrorHandler as expressErrors, lockRoute as expressRoute } from '../../src/http/express.js'
@@ -8,7 +12,8 @@ import { lockErrorHandler as fastifyErrors, lockRoute as fastifyRoute } from '..
 import { goneSignal } from '../../src/http/gone.js'
 import { lockErrorHandler as honoErrors, lockRoute as honoRoute } from '../../src/http/hono.js'
 import { answerTo, type ProblemOptions } from '../../src/http/problem.js'
-import { BackendError, ConfigurationError, LockNotAcquiredError, OwnershipLostError } from '../../src/index.js'
+import { Route } from '../../src/http/route.js'
+import { BackendError, ConfigurationError, createLocks, LockAlreadyHeldError, LockNotAcquiredError, OwnershipLostError } from '../../src/index.js'
 
 const holder = { owner: 'host-1:77#ab', epoch: 1n, heldForMs: 1_234.5, expiresInMs: 4_321 }
 const refused = (blocker?: Partial<Blocker>) =>
@@ -77,7 +82,7 @@ it('another error of a client’s doing has its own status, and nothing of its m
 })
 
 it('what is none of ours, or our own failure, is not answered', () => {
-  for (const error of [new Error('x'), undefined, { status: 409 }, new BackendError('x', { transient: true }), new ConfigurationError('x')]) expect(answerTo(error)).toBeUndefined()
+  for (const error of [new Error('x'), undefined, { status: 409 }, new BackendError('x', { transient: true }), new ConfigurationError('x'), new LockAlreadyHeldError('k')]) expect(answerTo(error)).toBeUndefined()
 })
 
 describe.each([
@@ -102,6 +107,65 @@ describe.each([
 
   it('needs a handler', () => {
     expect(() => lockRoute({ key: () => 'k' })).toThrow('lockRoute(options, handler) needs a handler.')
+  })
+})
+
+it('Hono: what else is thrown is answered as without us, with the headers that others have set', async () => {
+  const answers = [new Hono(), new Hono().onError(honoErrors())].map(async (app) => {
+    app.use(async (c, next) => {
+      c.header('x-request', '7')
+      await next()
+    })
+    app.get('/', () => {
+      throw new HTTPException(401, { message: 'who are you?' })
+    })
+    const answer = await app.request('/')
+    return [answer.status, answer.headers.get('x-request'), await answer.text()]
+  })
+  expect(await Promise.all(answers)).toEqual([[401, '7', 'who are you?'], [401, '7', 'who are you?']])
+})
+
+it.each([
+  ['the signal’s reason', (signal: AbortSignal) => signal.throwIfAborted()],
+  ['what Node’s functions make of it', (signal: AbortSignal) => sleep(1, undefined, { signal })],
+])('a handler that ends with %s, since the client has gone, is no error', async (_, work) => {
+  const locks = createLocks(memoryBackend())
+  onTestFinished(() => locks.close())
+  const client = new AbortController()
+  const route = new Route({ locks, key: () => 'k' })
+  const outcome = await route.run({}, client.signal, (lock) => {
+    client.abort(new Error('gone'))
+    return work(lock.signal)
+  })
+  expect(outcome).toMatchObject({ answer: { status: 499 } })
+  const other = route.run({}, new AbortController().signal, () => sleep(1, undefined, { signal: AbortSignal.abort() }))
+  await expect(other).rejects.toThrow('aborted')
+})
+
+describe('a route', () => {
+  const never = () => new AbortController().signal
+  function routeOf(options: { readonly signal?: AbortSignal } = {}) {
+    const locks = createLocks(memoryBackend())
+    onTestFinished(() => locks.close())
+    return new Route({ locks, key: () => 'k', ...options })
+  }
+
+  it('leaves what its handler throws to the framework, even if it looks like a refusal of its own', async () => {
+    const error = refused({})
+    await expect(routeOf().run({}, never(), () => Promise.reject(error))).rejects.toBe(error)
+  })
+
+  it('follows a signal of its own, too, and leaves nothing on it', async () => {
+    const server = new AbortController()
+    const route = routeOf({ signal: server.signal })
+    await route.run({}, never(), () => 1)
+    expect(getEventListeners(server.signal, 'abort')).toEqual([])
+    const reason = new Error('the server ends')
+    const ended = route.run({}, never(), ({ signal }) => {
+      server.abort(reason)
+      return signal.throwIfAborted()
+    })
+    await expect(ended).rejects.toBe(reason)
   })
 })
 

@@ -1,12 +1,13 @@
 /** `holdfast/nestjs` in applications of Nest: what is injected where, what starts, and what ends. */
 import 'reflect-metadata'
-import { Catch, Controller, Get, HttpCode, Injectable, Module, Param, UseGuards, type ArgumentsHost, type INestApplication, type Type } from '@nestjs/common'
+import { Catch, Controller, Get, HttpCode, Injectable, Module, Param, UseGuards, type ArgumentsHost, type INestApplication, type NestInterceptor, type Type } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
+import { ExecutionContextHost } from '@nestjs/core/helpers/execution-context-host.js'
 import { ExpressAdapter } from '@nestjs/platform-express'
+import { EMPTY } from 'rxjs'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
-import { setLocks } from '../../src/decorator/index.js'
-import { HoldfastModule, Lock, LockExceptionFilter, LockManager, LockRoute, currentLock } from '../../src/http/nestjs.js'
+import { HoldfastModule, Lock, LockExceptionFilter, LockManager, LockRoute, currentLock, setLocks } from '../../src/http/nestjs.js'
 import { connect, createLocks, type BackendFactory } from '../../src/index.js'
 import { deferred } from '../support/deferred.js'
 import { decorate } from '../support/web-apps.js'
@@ -121,6 +122,13 @@ describe('the module', () => {
     const useFactory = ({ store }: Settings): { store: BackendFactory; ttlMs: number } => ({ store, ttlMs: 3_000 })
     const app = await context(moduleOf({ imports: [HoldfastModule.forRootAsync({ imports: [settings], inject: [Settings], useFactory })] }))
     const lock = await app.get(LockManager).lock('k')
+    class Options {
+      create(): { store: BackendFactory } {
+        return { store: memoryBackend() }
+      }
+    }
+    const byClass = await context(moduleOf({ imports: [HoldfastModule.forRootAsync({ useClass: Options })] }))
+    expect(await byClass.get(LockManager).tryLock('k')).not.toBeNull()
     expect(lock.remainingMs).toBeGreaterThan(0)
     expect(lock.remainingMs).toBeLessThanOrEqual(3_000)
   })
@@ -220,6 +228,14 @@ describe('@LockRoute', () => {
       await locks.close()
     })
     expect(await (await get('jobs/1')).text()).toBe('1 under job')
+  })
+
+  it('says what it is for where there is no request', async () => {
+    const { Jobs } = controller(() => 'job')
+    const [Interceptor] = Reflect.getMetadata('__interceptors__', Object.getOwnPropertyDescriptor(Jobs.prototype, 'run')!.value) as [new () => NestInterceptor]
+    const elsewhere = new ExecutionContextHost([{}, {}])
+    elsewhere.setType('rpc')
+    expect(() => new Interceptor().intercept(elsewhere, { handle: () => EMPTY })).toThrow('@LockRoute is for handlers of HTTP requests. Elsewhere use @Lock.')
   })
 
   it('leaves errors to filters of the application, where that is wanted', async () => {
