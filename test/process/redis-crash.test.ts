@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { TURNS } from '../../src/core/hold.js'
 import { inversions, overlaps } from '../support/check.js'
 import { kinds, type Deployment } from '../support/redis-kinds.js'
 import type { Worker } from '../support/workers.js'
@@ -119,10 +120,13 @@ describe.each(kinds)('$name', ({ start }) => {
       await Promise.all(convoys)
       const holds = workers.flatMap((worker) => worker.holds())
       expect(holds).toHaveLength(2 * 8 * 20)
-      expect(inversions(holds, { toleranceMs: 1_000 }).fence).toEqual([])
-      // A restart without persistence forgets the holder of that moment: one overlap is excluded from the promise, not
-      // more.
-      expect(overlaps(holds).length).toBeLessThanOrEqual(1)
+      // A restart without persistence forgets the holder of that moment, which is told at its next renewal, and passes the lock on in
+      // its own process until then: one grant of the store is excluded from the promise, not more.
+      const overtaken = [
+        ...inversions(holds, { toleranceMs: 1_000 }).fence.map(({ first }) => first),
+        ...overlaps(holds).map(({ first, second }) => (first.fence < second.fence ? first : second)),
+      ]
+      expect(new Set(overtaken.map(({ fence }) => fence / BigInt(TURNS))).size).toBeLessThanOrEqual(1)
     })
   })
 })
