@@ -303,6 +303,46 @@ describe('a connection', () => {
     expect(await lock.release()).toBe(true)
   })
 
+  it('keeps what it is asked again and again, until somebody discards it', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    onTestFinished(() => pool.end())
+    const locks = on(pool)
+    const kept = async () => (await pool.query("SELECT FROM pg_prepared_statements WHERE statement LIKE '%holdfast_2_claim%'")).rowCount
+    await until('nothing to be between', async () => {
+      await (await locks.lock('kept')).release()
+      return (await kept()) === 1
+    })
+    await pool.query('DISCARD ALL')
+    for (let i = 0; i < 3; i++) expect(await (await locks.lock('kept')).release()).toBe(true)
+    expect(await kept()).toBe(0)
+  })
+
+  it('of postgres.js keeps it, too, and again what was discarded', async () => {
+    const sql = postgres(server.url, { max: 1, onnotice: () => {} })
+    onTestFinished(() => sql.end())
+    const locks = createLocks(postgresBackend(sql), { prefix: 'test' })
+    onTestFinished(() => locks.close())
+    const kept = async () => (await sql`SELECT FROM pg_prepared_statements WHERE statement LIKE '%holdfast_2_claim%'`).count
+    await until('nothing to be between', async () => {
+      await (await locks.lock('kept')).release()
+      return (await kept()) === 1
+    })
+    await sql.unsafe('DEALLOCATE ALL')
+    for (let i = 0; i < 3; i++) expect(await (await locks.lock('kept')).release()).toBe(true)
+  })
+
+  it('to a pooler is asked nothing that would have to be kept', async () => {
+    const pooler = await startPgBouncer(server)
+    onTestFinished(() => pooler.stop())
+    const locks = on(poolFor(pooler.url))
+    const other = poolFor(pooler.url)
+    for (let i = 0; i < 30; i++) {
+      await (await locks.lock('pooled')).release()
+      await sleep(100)
+      expect((await other.query("SELECT name FROM pg_prepared_statements WHERE name LIKE 'holdfast%'")).rows).toEqual([])
+    }
+  })
+
   it('of postgres.js can have other names for columns', async () => {
     const sql = postgres(server.url, { transform: postgres.pascal, onnotice: () => {} })
     onTestFinished(() => sql.end())

@@ -19,6 +19,8 @@ export class PostgresDatabase implements Database {
   readonly #schema: PostgresSchema
   readonly #mayMigrate: boolean
   #strangers = 0
+  /** While it listens: then there is no pooler, behind which the next statement may meet another process of the server. */
+  #isDirect = false
 
   constructor(client: PostgresClient, schema: PostgresSchema, { migrate }: { readonly migrate: boolean }) {
     this.#client = client
@@ -53,7 +55,7 @@ export class PostgresDatabase implements Database {
   async call(step: StepName, values: readonly string[]): Promise<string> {
     const text = this.#schema.calls[step]
     try {
-      return await this.#client.query(text, values)
+      return await this.#client.query(text, values, this.#isDirect)
     } catch (error) {
       if (!isMissing(error) || !this.#mayMigrate) throw error
       // Somebody has dropped them, or some. What was held is lost, as the next renewals will find; others can go on.
@@ -74,7 +76,13 @@ export class PostgresDatabase implements Database {
     const channel = `holdfast_${createHash('md5').update(owner).digest('hex')}`
     const { calls } = this.#schema
     const ear = await Ear.open({
-      listener,
+      listener: {
+        ...listener,
+        onEnd: () => {
+          this.#isDirect = false
+          listener.onEnd()
+        },
+      },
       listen: (onNews, onEnd) => this.#client.listen!(channel, onNews, onEnd),
       probe: async (text) => void (await this.#client.query(calls.notify, [channel, text])),
     })
@@ -89,6 +97,7 @@ export class PostgresDatabase implements Database {
     this.#strangers = 0
     // Cut while that was asked, and nobody was there to be told.
     if (ear.isOver) throw new Error('The connection that should listen was lost at once.')
+    this.#isDirect = true
     return ear
   }
 }

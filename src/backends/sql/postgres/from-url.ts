@@ -70,8 +70,8 @@ class LateClient implements PostgresClient {
     this.#open = open
   }
 
-  async query(text: string, values: readonly string[]): Promise<string> {
-    return (await this.#opened()).query(text, values)
+  async query(text: string, values: readonly string[], keep?: boolean): Promise<string> {
+    return (await this.#opened()).query(text, values, keep)
   }
 
   async script(text: string): Promise<void> {

@@ -1,4 +1,5 @@
 /** `pg`: a pool, by what it can do. */
+import { createHash } from 'node:crypto'
 import { BackendError } from '../../../../core/errors.js'
 import type { Channel, PostgresClient } from '../client.js'
 import { inTime } from './in-time.js'
@@ -10,8 +11,15 @@ export interface PgPool {
   readonly Client?: unknown
 }
 
+interface PgQuery {
+  readonly text: string
+  readonly values?: readonly string[]
+  /** By which the server keeps it, for as long as the connection is there. */
+  readonly name?: string | undefined
+}
+
 interface PgQueries {
-  query(text: string, values?: unknown[]): Promise<{ rows: unknown[] } | { rows: unknown[] }[]>
+  query(query: PgQuery): Promise<{ rows: unknown[] } | { rows: unknown[] }[]>
   on(event: 'error', listener: (error: Error) => void): unknown
   off(event: 'error', listener: (error: Error) => void): unknown
 }
@@ -38,19 +46,40 @@ export function isPgPool(client: unknown): client is PgPool {
 export class PgClient implements PostgresClient {
   readonly #pool: PgPool
   readonly #end: () => Promise<void>
+  readonly #names = new Map<string, string>()
+  #mayKeep = true
 
   constructor(pool: PgPool, end: () => Promise<void> = async () => {}) {
     this.#pool = pool
     this.#end = end
   }
 
-  async query(text: string, values: readonly string[]): Promise<string> {
-    const { rows } = (await this.#run(text, [...values])) as { rows: { result: string }[] }
+  async query(text: string, values: readonly string[], keep = false): Promise<string> {
+    if (!keep || !this.#mayKeep) return this.#ask({ text, values })
+    try {
+      return await this.#ask({ text, values, name: this.#nameOf(text) })
+    } catch (error) {
+      if (!isNotKept(error)) throw error
+      // Somebody discards what connections of this pool keep, which pg does not know. So nothing was done, and will be kept.
+      this.#mayKeep = false
+      return this.#ask({ text, values })
+    }
+  }
+
+  async #ask(query: PgQuery): Promise<string> {
+    const { rows } = (await this.#run(query)) as { rows: { result: string }[] }
     return rows[0]!.result
   }
 
+  /** For pg a name stands for one text; and others, too, name theirs. */
+  #nameOf(text: string): string {
+    let name = this.#names.get(text)
+    if (!name) this.#names.set(text, (name = `holdfast_${createHash('md5').update(text).digest('hex')}`))
+    return name
+  }
+
   async script(text: string): Promise<void> {
-    await this.#run(text)
+    await this.#run({ text })
   }
 
   async listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
@@ -61,7 +90,7 @@ export class PgClient implements PostgresClient {
     connection.on('notification', ({ payload = '' }: { payload?: string }) => onNews(payload))
     try {
       await inTime(connection.connect())
-      await inTime(connection.query(`LISTEN "${channel}"`))
+      await inTime(connection.query({ text: `LISTEN "${channel}"` }))
     } catch (error) {
       void connection.end().catch(() => {})
       throw error
@@ -74,7 +103,7 @@ export class PgClient implements PostgresClient {
     return this.#end()
   }
 
-  async #run(text: string, values?: unknown[]): Promise<unknown> {
+  async #run(query: PgQuery): Promise<unknown> {
     const connection = await this.#connect()
     let isSound = false
     try {
@@ -83,7 +112,7 @@ export class PgClient implements PostgresClient {
         throw new BackendError('postgres failed: a connection came out of the pool in the middle of a transaction. What is locked there is lost '
           + 'with a ROLLBACK. Whoever gave it back has to end the transaction first.', { transient: false })
       }
-      const result = await inTime(connection.query(text, values))
+      const result = await inTime(connection.query(query))
       isSound = true
       return result
     } catch (error) {
@@ -115,6 +144,11 @@ export class PgClient implements PostgresClient {
 function isInTransaction(connection: PgPoolClient): boolean {
   const status = connection.getTransactionStatus?.() ?? 'I'
   return status === 'T' || status === 'E'
+}
+
+/** There is no such prepared statement, or there is one already. */
+function isNotKept(error: unknown): boolean {
+  return ['26000', '42P05'].includes((error as { code: string }).code)
 }
 
 function ignore(): void {}

@@ -4,7 +4,7 @@ import { inTime } from './in-time.js'
 import { PostgresJsLine } from './postgres-js-line.js'
 
 export interface PostgresJs {
-  unsafe(text: string, values?: any[]): PromiseLike<any> & { cancel(): unknown }
+  unsafe(text: string, values?: any[], options?: { prepare: boolean }): PromiseLike<any> & { cancel(): unknown }
   listen(channel: string, onNews: (news: string) => void, onListen?: () => void): Promise<{ state: { pid: number }; unlisten: () => Promise<unknown> }>
 }
 
@@ -23,15 +23,14 @@ export class PostgresJsClient implements PostgresClient {
     this.#end = end
   }
 
-  async query(text: string, values: readonly string[]): Promise<string> {
-    // Unnamed, as `unsafe` has it unless told otherwise: behind a pooler the next one may meet another server process.
-    const [row] = (await this.#run(text, [...values])) as Record<string, string>[]
+  async query(text: string, values: readonly string[], keep = false): Promise<string> {
+    const [row] = (await this.#run(text, [...values], keep)) as Record<string, string>[]
     // Its name may have been changed by a `transform` of the client's.
     return Object.values(row!)[0]!
   }
 
   async script(text: string): Promise<void> {
-    await this.#run(text)
+    await this.#run(text, undefined, false)
   }
 
   listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
@@ -45,8 +44,8 @@ export class PostgresJsClient implements PostgresClient {
   }
 
   /** It knows no limit itself, and may leave a statement to a connection that it makes in 20 s only. */
-  #run(text: string, values?: string[]): Promise<unknown> {
-    const statement = this.#sql.unsafe(text, values)
+  #run(text: string, values: string[] | undefined, prepare: boolean): Promise<unknown> {
+    const statement = this.#sql.unsafe(text, values, { prepare })
     return inTime(statement, () => {
       // Else it would be carried out some time. Once it was sent, to cancel it could hit another one on its connection, also somebody else's.
       if (!(statement as { state?: unknown }).state) statement.cancel()
