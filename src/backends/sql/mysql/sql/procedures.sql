@@ -33,7 +33,7 @@ BEGIN
   ELSE
     SELECT MAX(p.owner), MAX(CONCAT('["', kind, '","', LEFT(l.id, {name_length}), '"]')) INTO whom, what
     FROM {locks} l JOIN {clients} p ON p.owner = l.owner
-    WHERE l.prefix = the_prefix AND l.`key` = the_key AND (also_revoked OR NOT l.revoked);
+    WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.used > 0 AND (also_revoked OR NOT l.revoked);
     IF whom IS NOT NULL THEN
       SELECT COUNT(*) INTO unread FROM {news} n WHERE n.owner = whom AND n.news = what;
       IF unread = 0 THEN INSERT INTO {news} (owner, news, written_at) VALUES (whom, what, moment); END IF;
@@ -155,7 +155,7 @@ BEGIN
     FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE ORDER BY c.expires_at, c.number LIMIT 1;
   ELSE
     SELECT {holder} INTO holder
-    FROM (SELECT l.*, l.epoch AS number FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL) h;
+    FROM (SELECT l.*, l.epoch AS number FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.used > 0) h;
   END IF;
 END
 
@@ -195,7 +195,7 @@ steps: BEGIN
     SET answer = CONCAT('["limit",', it_slots, ']');
     LEAVE steps;
   END IF;
-  IF it_slots = 1 AND it_id = the_id THEN
+  IF it_slots = 1 AND it_used > 0 AND it_id = the_id THEN
     SET own = it_epoch, own_revoked = it_revoked;
   ELSEIF it_slots > 1 AND it_used > 0 THEN
     SELECT MAX(h.number), MAX(h.revoked) INTO own, own_revoked
@@ -393,7 +393,7 @@ BEGIN
     IF ROW_COUNT() = 2 * size THEN
       SET done = size, answers = REPEAT(CONCAT(',["held","', stamp, '",0,false]'), size);
     ELSE
-      SELECT COALESCE(SUM(l.id = t.asked_id AND l.granted_at = moment), 0), MIN(l.last),
+      SELECT COALESCE(SUM(l.used > 0 AND l.id = t.asked_id AND l.granted_at = moment), 0), MIN(l.last),
         GROUP_CONCAT(',["held","', l.epoch, '",0,false]' ORDER BY t.place_in_list SEPARATOR '')
       INTO done, lowest, answers
       FROM {key_list} t STRAIGHT_JOIN {locks} l ON l.prefix = the_prefix AND l.`key` = UNHEX(t.key_digits);
@@ -454,7 +454,7 @@ steps: BEGIN
     SELECT h.number, h.revoked, h.expires_at INTO own, own_revoked, own_expires_at
     FROM (
       SELECT l.id, l.owner, l.epoch AS number, l.revoked, l.expires_at
-      FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id IS NOT NULL
+      FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.slots = 1 AND l.used > 0
       UNION ALL
       SELECT c.id, c.owner, c.number, c.revoked, c.expires_at
       FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE
@@ -536,7 +536,7 @@ steps: BEGIN
   SET moment = {now};
   CALL {settle}(the_prefix, the_key, NULL, us, moment);
   IF it_slots = 1 THEN
-    SELECT MAX(l.epoch) INTO own FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.id = the_id;
+    SELECT MAX(l.epoch) INTO own FROM {locks} l WHERE l.prefix = the_prefix AND l.`key` = the_key AND l.used > 0 AND l.id = the_id;
   ELSE
     SELECT MAX(c.number) INTO own
     FROM {claims} c WHERE c.id = the_id AND c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE;
@@ -594,8 +594,6 @@ BEGIN
   SELECT the_prefix, UNHEX(t.key_digits), 1, 0, 0, 0, 0, moment, moment FROM {key_list} t
   ON DUPLICATE KEY UPDATE
     used = IF(id = t.asked_id AND waiting = 0 AND expires_at > moment, -1, used),
-    id = IF(used < 0, NULL, id), owner = IF(used < 0, NULL, owner), epoch = IF(used < 0, NULL, epoch),
-    type = IF(used < 0, NULL, type), metadata = IF(used < 0, NULL, metadata), granted_at = IF(used < 0, NULL, granted_at),
     expires_at = IF(used < 0, 0, expires_at), updated_at = IF(used < 0, moment, updated_at), used = GREATEST(used, 0);
   IF ROW_COUNT() = 2 * size THEN
     SET answers = REPEAT(',"released"', size);
@@ -615,8 +613,7 @@ CREATE PROCEDURE IF NOT EXISTS {release_lock}(
 )
 steps: BEGIN
   IF {commits_by_itself} THEN
-    {patiently} UPDATE {locks} SET
-      used = 0, id = NULL, owner = NULL, epoch = NULL, type = NULL, metadata = NULL, granted_at = NULL, expires_at = 0, updated_at = {now}
+    {patiently} UPDATE {locks} SET used = 0, expires_at = 0, updated_at = {now}
     WHERE prefix = the_prefix AND `key` = the_key AND id = the_id AND waiting = 0 AND expires_at > {now};
     IF ROW_COUNT() > 0 THEN LEAVE steps; END IF;
   END IF;
@@ -652,7 +649,7 @@ BEGIN
       CALL {settle}(the_prefix, the_key, NULL, us, moment);
     ELSE
       SET answer = 'told';
-      UPDATE {locks} l SET l.revoked = l.id IS NOT NULL, l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
+      UPDATE {locks} l SET l.revoked = (l.slots = 1), l.updated_at = moment WHERE l.prefix = the_prefix AND l.`key` = the_key;
       UPDATE {claims} c SET c.revoked = TRUE WHERE c.prefix = the_prefix AND c.`key` = the_key AND c.held = TRUE;
     END IF;
   END IF;
@@ -684,7 +681,7 @@ BEGIN
   SELECT GROUP_CONCAT(CONCAT('["', HEX(p.`key`), '",', p.slots, ',[', p.holders, '],[', p.waiters, ']]') ORDER BY p.`key`) INTO seen
   FROM (
     SELECT r.`key`, r.slots, IF(
-      r.slots = 1, IF(r.id IS NOT NULL AND r.expires_at > moment, CONCAT('[', {holder}, ',1]'), ''), COALESCE((
+      r.slots = 1, IF(r.used > 0 AND r.expires_at > moment, CONCAT('[', {holder}, ',1]'), ''), COALESCE((
         SELECT GROUP_CONCAT(CONCAT('[', {holder}, ',', c.take, ']') ORDER BY c.number)
         FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = r.`key` AND c.held = TRUE AND c.expires_at > moment
       ), '')
@@ -693,7 +690,7 @@ BEGIN
       FROM {claims} c WHERE c.prefix = the_prefix AND c.`key` = r.`key` AND c.held = FALSE
     ), '') AS waiters
     FROM (
-      SELECT l.`key`, l.slots, l.id, l.owner, l.epoch AS number, l.type, l.metadata, l.granted_at, l.expires_at
+      SELECT l.`key`, l.slots, l.used, l.owner, l.epoch AS number, l.type, l.metadata, l.granted_at, l.expires_at
       FROM {locks} l
       WHERE l.prefix = the_prefix AND l.`key` > after_key AND l.`key` >= beginning AND LEFT(l.`key`, LENGTH(beginning)) = beginning
         AND (last_key IS NULL OR l.`key` <= last_key) AND (l.used > 0 OR l.waiting > 0)

@@ -25,7 +25,8 @@ ON DUPLICATE KEY UPDATE one = 1
 -- that others are about to lock is what makes InnoDB see deadlocks.
 --   slots, used, waiting  the limit, how much of it is taken, and how many wait
 --   last                  the last number drawn, for a ticket or an epoch
---   id … metadata         the holder, if the limit is 1; others are in `claims`
+--   id … metadata         the holder, if the limit is 1 and it is taken; others are in `claims`. They stay when it lets go: a row that
+--                         keeps its length is changed in its place
 --   expires_at            when the holder expires; of several, none does before this
 -- @statement locks
 CREATE TABLE IF NOT EXISTS {locks} (
