@@ -14,6 +14,21 @@ export function releasing({ theme, test }: Suite): void {
       await b.hold(world.claim('key'), 'leave')
     })
 
+    test('a claim that has waited, held and let go is a new one when it is asked for again', async (world) => {
+      const [a, b, c] = await world.three()
+      const first = world.claim('key')
+      const claim = world.claim('key')
+      await a.hold(first)
+      await b.queue(claim)
+      await a.release(first)
+      const { epoch } = await b.heldByAsking(claim)
+      assert.equal(await b.release(claim), 'released')
+      assert.ok((await b.hold(claim)).epoch > epoch)
+      assert.equal((await c.refused(world.claim('key'))).holder?.owner, b.owner)
+      assert.equal(await b.release(claim), 'released')
+      await c.hold(world.claim('key'), 'leave')
+    })
+
     test('says not-held of a claim that never was', async (world) => {
       const a = await world.open()
       assert.equal(await a.release(world.claim('key')), 'not-held')
