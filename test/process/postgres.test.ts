@@ -37,6 +37,15 @@ function on(pool: pg.Pool, options?: PostgresOptions): LockManager {
   return locks
 }
 
+/** What the server keeps of ours on a connection, and not this. */
+const KEPT = `SELECT FROM pg_prepared_statements WHERE statement LIKE 'SELECT "public"."holdfast_2_claim"%'`
+
+function at(port: number): string {
+  const url = new URL(server.url)
+  url.port = String(port)
+  return url.href
+}
+
 /** A user of its own, who may do nothing that is not granted. */
 async function makeUser(name: string): Promise<string> {
   await server.query(`CREATE ROLE ${name} LOGIN`)
@@ -49,9 +58,7 @@ describe('what it costs', () => {
   it('is one round trip to acquire, and one to release; as many for a list', async () => {
     const proxy = await startProxy({ to: { port: server.port } })
     onTestFinished(() => proxy.close())
-    const url = new URL(server.url)
-    url.port = String(proxy.port)
-    const locks = await manager(url.href)
+    const locks = await manager(at(proxy.port))
     await (await locks.lock('warm')).release()
     const monitor = await server.monitor()
     onTestFinished(() => monitor.stop())
@@ -307,7 +314,7 @@ describe('a connection', () => {
     const pool = new pg.Pool({ connectionString: server.url, max: 1 })
     onTestFinished(() => pool.end())
     const locks = on(pool)
-    const kept = async () => (await pool.query("SELECT FROM pg_prepared_statements WHERE statement LIKE '%holdfast_2_claim%'")).rowCount
+    const kept = async () => (await pool.query(KEPT)).rowCount
     await until('nothing to be between', async () => {
       await (await locks.lock('kept')).release()
       return (await kept()) === 1
@@ -317,16 +324,21 @@ describe('a connection', () => {
     expect(await kept()).toBe(0)
   })
 
-  it('of postgres.js keeps it, too, and again what was discarded', async () => {
-    const sql = postgres(server.url, { max: 1, onnotice: () => {} })
+  it('of postgres.js keeps it, too, which saves it a round trip, and again what was discarded', async () => {
+    const proxy = await startProxy({ to: { port: server.port } })
+    onTestFinished(() => proxy.close())
+    const sql = postgres(at(proxy.port), { max: 1, onnotice: () => {} })
     onTestFinished(() => sql.end())
     const locks = createLocks(postgresBackend(sql), { prefix: 'test' })
     onTestFinished(() => locks.close())
-    const kept = async () => (await sql`SELECT FROM pg_prepared_statements WHERE statement LIKE '%holdfast_2_claim%'`).count
+    const kept = async () => (await sql.unsafe(KEPT)).count
     await until('nothing to be between', async () => {
       await (await locks.lock('kept')).release()
       return (await kept()) === 1
     })
+    const trips = countRoundTrips(proxy)
+    await (await locks.lock('kept')).release()
+    expect(trips.count).toBe(2)
     await sql.unsafe('DEALLOCATE ALL')
     for (let i = 0; i < 3; i++) expect(await (await locks.lock('kept')).release()).toBe(true)
   })
