@@ -278,17 +278,24 @@ function* lossInTime(log: Index): Generator<Violation> {
 /** What was forgotten is renewed no more: so nobody holds for longer than a TTL after one with a higher fence was given it. */
 function* overtakenInTime(log: Index): Generator<Violation> {
   for (const [key, grants] of log.grants) {
-    /** Of those with a higher fence, the one that was first. */
+    const highestFirst = [...grants].sort((a, b) => (a.fence! > b.fence! ? -1 : 1))
+    let higher = 0
+    /** Of those with a higher fence, the one that was first. Whoever takes something up has the same. */
     let other: Operation | undefined
-    for (const one of [...grants].sort((a, b) => (a.fence! > b.fence! ? -1 : 1))) {
+    for (const one of highestFirst) {
+      for (; highestFirst[higher]!.fence! > one.fence!; higher++) other = earlierOf(other, highestFirst[higher]!)
       const at = one.confirmedSince.at(-1)
       if (at !== undefined && other && at > other.grantedAt! + log.ttl && at > log.withoutStalls(other.grantedAt!, log.ttl)) {
         const message = `${one.op} still held ${key} ${(Number(at - other.grantedAt!) / 1e6).toFixed(1)} ms after ${other.op} had been given it`
         yield { invariant: 'loss in time', message, at, key, ops: [one.op, other.op] }
       }
-      if (!one.isLate && (!other || one.grantedAt! < other.grantedAt!)) other = one
     }
   }
+}
+
+/** When one that is late was given it is not known. */
+function earlierOf(known: Operation | undefined, one: Operation): Operation | undefined {
+  return one.isLate || (known && known.grantedAt! <= one.grantedAt!) ? known : one
 }
 
 /**

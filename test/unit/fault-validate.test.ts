@@ -249,6 +249,16 @@ describe('the judges of sessions', () => {
     expect(log(false, 'a')).toEqual(['fence order', 'unique fences'])
   })
 
+  it('let it be held for longer than a TTL after it was taken up, where the store forgets as one', () => {
+    const log = (next: bigint) => new Log().ask('a', { at: 3_000 }).add(granted('a', 3_001, 7n)).add(left('a', 3_010))
+      .ask('b', { at: 4_100 }).add(granted('b', 4_101, 7n, { takesUp: 'a' }))
+      .ask('c', { at: 4_102 }).add(granted('c', 4_103, next))
+      .add({ type: 'confirmed', at: ms(5_200), since: ms(5_200), worker: 'b', op: 'b', key: 'k' })
+      .fault('claims deleted', 4_050, 4_060, true).verdict({ forgetsAsOne: true })
+    expect(log(6n)).not.toContain('loss in time')
+    expect(log(8n)).toContain('loss in time')
+  })
+
   it('sessions end: nobody holds in the name of one that was orphaned', () => {
     const log = (since: number) => new Log().ask('a', { at: 3_000 }).add(granted('a', 3_001, 7n)).add(left('a', 3_010))
       .add({ type: 'confirmed', at: ms(3_020), since: ms(since), worker: 'a', op: 'a', key: 'k' }).verdict()
