@@ -324,23 +324,39 @@ describe('a connection', () => {
     expect(await kept()).toBe(0)
   })
 
-  it('of postgres.js keeps it, too, which saves it a round trip, and again what was discarded', async () => {
-    const proxy = await startProxy({ to: { port: server.port } })
-    onTestFinished(() => proxy.close())
-    const sql = postgres(at(proxy.port), { max: 1, onnotice: () => {} })
-    onTestFinished(() => sql.end())
-    const locks = createLocks(postgresBackend(sql), { prefix: 'test' })
-    onTestFinished(() => locks.close())
-    const kept = async () => (await sql.unsafe(KEPT)).count
-    await until('nothing to be between', async () => {
-      await (await locks.lock('kept')).release()
-      return (await kept()) === 1
+  it('whose statements somebody changes on their way goes on, and is not given up', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 1 })
+    onTestFinished(() => pool.end())
+    let requests = 0
+    pool.on('connect', (connection: pg.PoolClient) => {
+      const query = connection.query.bind(connection) as (query: pg.QueryConfig, ...rest: unknown[]) => unknown
+      const change = (one: pg.QueryConfig) => ({ ...one, text: `${one.text} /* request ${requests++} */` })
+      connection.query = ((one: pg.QueryConfig, ...rest: unknown[]) => query(change(one), ...rest)) as never
     })
-    const trips = countRoundTrips(proxy)
-    await (await locks.lock('kept')).release()
-    expect(trips.count).toBe(2)
-    await sql.unsafe('DEALLOCATE ALL')
-    for (let i = 0; i < 3; i++) expect(await (await locks.lock('kept')).release()).toBe(true)
+    const locks = on(pool)
+    const listens = () => server.query('SELECT FROM pg_stat_activity WHERE query LIKE \'LISTEN%\'')
+    const pid = async () => ((await pool.query({ text: 'SELECT pg_backend_pid() AS pid' })).rows as { pid: number }[])[0]!.pid
+    const before = await pid()
+    await (await locks.lock('changed')).release()
+    await until('it to listen', async () => (await listens()).length > 0)
+    await sleep(100)
+    for (let i = 0; i < 5; i++) expect(await (await locks.lock('changed')).release()).toBe(true)
+    expect(await pid()).toBe(before)
+  })
+
+  it('that listens is closed if nobody can say whether it is the server\'s', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 1, connectionTimeoutMillis: 20, application_name: 'busy' })
+    pool.on('error', () => {})
+    onTestFinished(() => pool.end())
+    const locks = on(pool)
+    await (await locks.lock('busy')).release()
+    const theirs = await pool.connect()
+    const listening = () => server.query("SELECT FROM pg_stat_activity WHERE application_name = 'busy' AND query LIKE 'LISTEN%'")
+    await until('it to try', async () => (await listening()).length > 0)
+    await sleep(1_500)
+    theirs.release()
+    await sleep(2_500)
+    await until('one to be left', async () => (await listening()).length === 1)
   })
 
   it('to a pooler is asked nothing that would have to be kept', async () => {

@@ -2,7 +2,7 @@
 export interface PostgresClient {
   /**
    * One statement that gives one row with one column, `result`. If the server may `keep` it, it need not read it anew each time: it is
-   * the same for as long as the client lives, and nothing is between us and the server.
+   * the same for as long as the client lives, and nothing is between us and the server. Not all clients can have that done safely.
    */
   query(text: string, values: readonly string[], keep?: boolean): Promise<string>
   /** Several statements at once, without values. */

@@ -86,9 +86,19 @@ export class PostgresDatabase implements Database {
       listen: (onNews, onEnd) => this.#client.listen!(channel, onNews, onEnd),
       probe: async (text) => void (await this.#client.query(calls.notify, [channel, text])),
     })
-    // A pooler tells a number of its own; and what it listens to is heard by whoever has that connection at the time.
-    if ((await this.#client.query(calls.isBackend, [String(ear.pid)])) === '0') {
-      await ear.close()
+    try {
+      await this.#checkDirect(ear)
+    } catch (error) {
+      void ear.close()
+      throw error
+    }
+    this.#isDirect = true
+    return ear
+  }
+
+  /** A pooler tells a number of its own; and what it listens to is heard by whoever has that connection at the time. */
+  async #checkDirect(ear: Ear): Promise<void> {
+    if ((await this.#client.query(this.#schema.calls.isBackend, [String(ear.pid)])) === '0') {
       this.#strangers++
       const message = 'There is a pooler between us and the server, through which nothing can be heard.'
       // A connection that was cut just now is not there either.
@@ -97,7 +107,5 @@ export class PostgresDatabase implements Database {
     this.#strangers = 0
     // Cut while that was asked, and nobody was there to be told.
     if (ear.isOver) throw new Error('The connection that should listen was lost at once.')
-    this.#isDirect = true
-    return ear
   }
 }

@@ -31,7 +31,8 @@ interface PgPoolClient extends PgQueries {
 }
 
 interface PgConnection extends PgQueries {
-  readonly processID: number
+  /** Not with pg-native. */
+  readonly processID: number | null | undefined
   connect(): Promise<void>
   end(): Promise<void>
   unref?(): void
@@ -60,7 +61,7 @@ export class PgClient implements PostgresClient {
       return await this.#ask({ text, values, name: this.#nameOf(text) })
     } catch (error) {
       if (!isNotKept(error)) throw error
-      // Somebody discards what connections of this pool keep, which pg does not know. So nothing was done, and will be kept.
+      // Somebody discards what connections of this pool keep, which pg does not know. Nothing was done, and nothing will be kept.
       this.#mayKeep = false
       return this.#ask({ text, values })
     }
@@ -96,7 +97,7 @@ export class PgClient implements PostgresClient {
       throw error
     }
     connection.unref?.()
-    return { pid: connection.processID, close: () => connection.end() }
+    return { pid: connection.processID ?? 0, close: () => connection.end() }
   }
 
   close(): Promise<void> {
@@ -117,7 +118,7 @@ export class PgClient implements PostgresClient {
       return result
     } catch (error) {
       // What the server refused leaves the connection as it was.
-      isSound ||= typeof (error as { severity?: unknown }).severity === 'string' && (error as { severity: string }).severity === 'ERROR'
+      isSound ||= isNotKept(error) || (error as { severity?: unknown }).severity === 'ERROR'
       throw error
     } finally {
       connection.off('error', ignore)
@@ -146,9 +147,10 @@ function isInTransaction(connection: PgPoolClient): boolean {
   return status === 'T' || status === 'E'
 }
 
-/** There is no such prepared statement, or there is one already. */
+/** There is no such prepared statement, or there is one already; or somebody changes the text of each query on its way. */
 function isNotKept(error: unknown): boolean {
-  return ['26000', '42P05'].includes((error as { code: string }).code)
+  const { code, message } = error as Error & { code?: string }
+  return code === '26000' || code === '42P05' || message.startsWith('Prepared statements must be unique')
 }
 
 function ignore(): void {}

@@ -4,7 +4,7 @@ import { inTime } from './in-time.js'
 import { PostgresJsLine } from './postgres-js-line.js'
 
 export interface PostgresJs {
-  unsafe(text: string, values?: any[], options?: { prepare: boolean }): PromiseLike<any> & { cancel(): unknown }
+  unsafe(text: string, values?: any[]): PromiseLike<any> & { cancel(): unknown }
   listen(channel: string, onNews: (news: string) => void, onListen?: () => void): Promise<{ state: { pid: number }; unlisten: () => Promise<unknown> }>
 }
 
@@ -23,14 +23,17 @@ export class PostgresJsClient implements PostgresClient {
     this.#end = end
   }
 
-  async query(text: string, values: readonly string[], keep = false): Promise<string> {
-    const [row] = (await this.#run(text, [...values], keep)) as Record<string, string>[]
+  async query(text: string, values: readonly string[]): Promise<string> {
+    // Unnamed, as `unsafe` has it unless told otherwise, although it then asks for the types of the values first. One that is kept, and
+    // that the server does not know any more, it sends again on a connection on which others may be on their way: their answers can
+    // then be swapped.
+    const [row] = (await this.#run(text, [...values])) as Record<string, string>[]
     // Its name may have been changed by a `transform` of the client's.
     return Object.values(row!)[0]!
   }
 
   async script(text: string): Promise<void> {
-    await this.#run(text, undefined, false)
+    await this.#run(text)
   }
 
   listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
@@ -44,8 +47,8 @@ export class PostgresJsClient implements PostgresClient {
   }
 
   /** It knows no limit itself, and may leave a statement to a connection that it makes in 20 s only. */
-  #run(text: string, values: string[] | undefined, prepare: boolean): Promise<unknown> {
-    const statement = this.#sql.unsafe(text, values, { prepare })
+  #run(text: string, values?: string[]): Promise<unknown> {
+    const statement = this.#sql.unsafe(text, values)
     return inTime(statement, () => {
       // Else it would be carried out some time. Once it was sent, to cancel it could hit another one on its connection, also somebody else's.
       if (!(statement as { state?: unknown }).state) statement.cancel()
