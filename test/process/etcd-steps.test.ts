@@ -180,6 +180,23 @@ describe('a claim', () => {
     expect(await party.claim(claimOn('on its way'))).toMatchObject({ status: 'queued' })
     expect(await keysOf('on its way')).toHaveLength(2)
   })
+
+  it('whose answer is lost, and whose lease has ended by the time that it asks again, asks on another', async () => {
+    const [first, party] = [new Party(), new Party()]
+    await first.claim(claimOn('once more'))
+    await party.claim(claimOn('has the lease'))
+    const claim = claimOn('once more')
+    party.onTxn = (run, request) => (hasPut(request) ? loseAnswer(run) : run())
+    expect(await party.claim(claim)).toMatchObject({ status: 'failed' })
+    party.onTxn = async (run) => {
+      party.onTxn = (again) => again()
+      const [{ lease }] = await keysOf('has the lease') as unknown as [{ lease: bigint }]
+      await raw.leaseRevoke(lease)
+      return run()
+    }
+    expect(await party.claim(claim)).toMatchObject({ status: 'queued' })
+    expect(await keysOf('once more')).toHaveLength(2)
+  })
 })
 
 describe('taken over', () => {
@@ -250,6 +267,21 @@ describe('to another lease', () => {
     await party.renew(claim, 60_000, true)
     expect(await keysOf('its end')).toEqual([])
     expect(await party.renew(claim, 60_000)).toEqual({ status: 'lost' })
+  })
+
+  it('if that has ended before it gets there, it may be tried again, and the claim is held', async () => {
+    const party = new Party()
+    const [claim, other] = [claimOn('stays'), claimOn('has the other lease', 60_000)]
+    await Promise.all([party.claim(claim), party.claim(other)])
+    const [{ lease }] = await keysOf('has the other lease') as unknown as [{ lease: bigint }]
+    party.onTxn = async (run) => {
+      party.onTxn = (again) => again()
+      await raw.leaseRevoke(lease)
+      return run()
+    }
+    expect(await party.renew(claim, 60_000, true)).toMatchObject({ status: 'failed', error: { transient: true } })
+    expect(await party.renew(claim, 60_000, true)).toMatchObject({ status: 'held' })
+    expect(await party.release(claim)).toEqual({ status: 'released' })
   })
 
   it('what is released while nobody knows whether it got there is free at once', async () => {
@@ -429,6 +461,22 @@ describe('what a session has', () => {
     // At the next beat.
     await party.renew(session, 30_000)
     await until('it to go', async () => (await keysOf('late put')).length === 0)
+  })
+
+  it('is not asked for again when its answer is lost and the session has ended since', async () => {
+    const party = new Party()
+    const id = lease()
+    await party.claim(sessionOn(id))
+    const claim = memberOn('ended', id)
+    party.onTxn = (run, request) => (hasPut(request) ? loseAnswer(run) : run())
+    expect(await party.claim(claim)).toMatchObject({ status: 'failed' })
+    party.onTxn = async (run) => {
+      party.onTxn = (again) => again()
+      await raw.leaseRevoke(id)
+      return run()
+    }
+    expect(await party.claim(claim)).toMatchObject({ status: 'failed', error: { name: 'SessionExpiredError' } })
+    await until('the loss of the session', async () => party.told('lost'))
   })
 
   it('is not deleted by what is late of the one before', async () => {

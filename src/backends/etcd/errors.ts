@@ -10,7 +10,9 @@ export function etcdError(error: unknown): HoldfastError {
   const hint = error instanceof EtcdError && error.reason === 'no-space'
     ? '. Until somebody compacts and defragments it and disarms the alarm, locks can only be released'
     : ''
-  return new BackendError(`etcd failed: ${what}${hint}`, { cause: error, transient: error instanceof EtcdError && error.transient })
+  // Whoever asks again gets another lease.
+  const transient = isLeaseGone(error) || (error instanceof EtcdError && error.transient)
+  return new BackendError(`etcd failed: ${what}${hint}`, { cause: error, transient })
 }
 
 export function asFailed(error: unknown): Failed {

@@ -84,7 +84,6 @@ export class Steps implements LeaseListener, LookoutListener {
         return state instanceof Promise ? await state : state
       } catch (error) {
         if (isLeaseGone(error)) this.leases.over(own.lease)
-        // There is no other that a session could have it on; one that has come since is of whoever has taken the session up again.
         if (own.lease.isOver && claim.lease) throw hasEnded(claim.lease)
         if (own.lease.isOver && tries < TRIES) continue
         this.#failedToAsk(own)
@@ -163,6 +162,9 @@ export class Steps implements LeaseListener, LookoutListener {
       ])
       checkRecent(own, outcome)
     } catch (error) {
+      if (isLeaseGone(error)) this.leases.over(lease)
+      // What may have been there went with it, and nothing comes there any more.
+      if (own.lease.isOver) return this.#askAnew(own, ifBusy)
       this.#failedToAsk(own)
       throw error
     }
@@ -172,13 +174,17 @@ export class Steps implements LeaseListener, LookoutListener {
       this.#claims.leaves(own)
       return this.#ask(claim, ifBusy)
     }
-    if (!this.#isMine(own, line.find(own.key)) || lease.isOver) {
-      this.#forget(own)
-      return this.#ask(claim, ifBusy)
-    }
+    if (!this.#isMine(own, line.find(own.key)) || lease.isOver) return this.#askAnew(own, ifBusy)
     const state = await this.#asked(own, sentAt, ifBusy, outcome)
     if (state.status === 'held' && own.value.ttl !== claim.ttlMs) await this.#move(own, claim.ttlMs, sentAt)
     return state
+  }
+
+  async #askAnew(own: OwnClaim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+    const { claim, lease } = own
+    this.#forget(own)
+    if (lease.isOver && claim.lease) throw hasEnded(claim.lease)
+    return this.#ask(claim, ifBusy)
   }
 
   /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
@@ -657,6 +663,7 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 }
 
+/** There is no other lease that a session could have its claims on; one that has come since is of whoever has taken the session up again. */
 function hasEnded({ id }: Pick<Leased, 'id'>): SessionExpiredError {
   return new SessionExpiredError(`The session ${id.toString(16)} has ended: etcd has no such lease any more.`)
 }
