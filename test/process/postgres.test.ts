@@ -37,6 +37,14 @@ function on(pool: pg.Pool, options?: PostgresOptions): LockManager {
   return locks
 }
 
+function onPostgresJs(url = server.url, options: postgres.Options<{}> = {}, owner?: string): LockManager {
+  const sql = postgres(url, { onnotice: () => {}, ...options })
+  onTestFinished(() => sql.end())
+  const locks = createLocks(postgresBackend(sql), { prefix: 'test', ...(owner !== undefined && { owner }) })
+  onTestFinished(() => locks.close())
+  return locks
+}
+
 /** What the server keeps of ours on a connection, and not this. */
 const KEPT = `SELECT FROM pg_prepared_statements WHERE statement LIKE 'SELECT "public"."holdfast_2_claim"%'`
 
@@ -55,10 +63,20 @@ async function makeUser(name: string): Promise<string> {
 }
 
 describe('what it costs', () => {
-  it('is one round trip to acquire, and one to release; as many for a list', async () => {
+  const clients: Record<string, (url: string) => Promise<LockManager>> = {
+    'a URL': manager,
+    'a pool of pg': async (url) => on(poolFor(url)),
+    'postgres.js': async (url) => onPostgresJs(url),
+  }
+
+  it.each(Object.keys(clients))('is one round trip to acquire, and one to release, with %s', async (client) => {
     const proxy = await startProxy({ to: { port: server.port } })
     onTestFinished(() => proxy.close())
-    const locks = await manager(at(proxy.port))
+    const locks = await clients[client]!(at(proxy.port))
+    await (await locks.lock('warm')).release()
+    await until('it to listen', async () => (await server.query("SELECT FROM pg_stat_activity WHERE query ILIKE 'listen%'")).length > 0)
+    // So that nothing of that is on its way any more, and what is kept is kept.
+    await sleep(100)
     await (await locks.lock('warm')).release()
     const monitor = await server.monitor()
     onTestFinished(() => monitor.stop())
@@ -372,11 +390,21 @@ describe('a connection', () => {
   })
 
   it('of postgres.js can have other names for columns', async () => {
-    const sql = postgres(server.url, { transform: postgres.pascal, onnotice: () => {} })
-    onTestFinished(() => sql.end())
-    const locks = createLocks(postgresBackend(sql), { prefix: 'test' })
-    onTestFinished(() => locks.close())
+    const locks = onPostgresJs(server.url, { transform: postgres.pascal })
     expect(await (await locks.lock('named')).release()).toBe(true)
+  })
+
+  it.each([
+    ['standard_conforming_strings', 'off'],
+    ['client_encoding', 'SJIS'],
+  ])('of postgres.js writes values into its statements that nothing takes for anything else, with %s %s', async (name, value) => {
+    const others = await manager()
+    for (const owner of [`it's`, `\\'`, `\\`, `$1 $2`, `$$`, `表'`, `ｿ\\'||'`, `é`, `'; DROP TABLE "public"."holdfast_locks"; --`]) {
+      const lock = await onPostgresJs(server.url, { connection: { [name]: value } }, owner).lock('k')
+      for await (const { holders } of others.inspect('k')) expect(holders.map((holder) => holder.owner?.startsWith(`${owner}#`))).toEqual([true])
+      expect(await others.tryLock('k'), owner).toBeNull()
+      expect(await lock.release()).toBe(true)
+    }
   })
 
   it('that is no pool is refused, and a URL that is none', () => {

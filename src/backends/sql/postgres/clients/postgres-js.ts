@@ -4,7 +4,7 @@ import { inTime } from './in-time.js'
 import { PostgresJsLine } from './postgres-js-line.js'
 
 export interface PostgresJs {
-  unsafe(text: string, values?: any[]): PromiseLike<any> & { cancel(): unknown }
+  unsafe(text: string): PromiseLike<any> & { cancel(): unknown }
   listen(channel: string, onNews: (news: string) => void, onListen?: () => void): Promise<{ state: { pid: number }; unlisten: () => Promise<unknown> }>
 }
 
@@ -23,11 +23,13 @@ export class PostgresJsClient implements PostgresClient {
     this.#end = end
   }
 
+  /**
+   * The values are written into the text: of those beside it postgres.js asks for the types first, which is a round trip more. It would
+   * not if the statement were kept; but one that the server does not know any more it sends again on a connection on which others may
+   * be on their way: their answers can then be swapped.
+   */
   async query(text: string, values: readonly string[]): Promise<string> {
-    // Unnamed, as `unsafe` has it unless told otherwise, although it then asks for the types of the values first. One that is kept, and
-    // that the server does not know any more, it sends again on a connection on which others may be on their way: their answers can
-    // then be swapped.
-    const [row] = (await this.#run(text, [...values])) as Record<string, string>[]
+    const [row] = (await this.#run(text.replace(/\$(\d+)/g, (_, n: string) => literal(values[Number(n) - 1]!)))) as Record<string, string>[]
     // Its name may have been changed by a `transform` of the client's.
     return Object.values(row!)[0]!
   }
@@ -47,11 +49,16 @@ export class PostgresJsClient implements PostgresClient {
   }
 
   /** It knows no limit itself, and may leave a statement to a connection that it makes in 20 s only. */
-  #run(text: string, values?: string[]): Promise<unknown> {
-    const statement = this.#sql.unsafe(text, values)
+  #run(text: string): Promise<unknown> {
+    const statement = this.#sql.unsafe(text)
     return inTime(statement, () => {
       // Else it would be carried out some time. Once it was sent, to cancel it could hit another one on its connection, also somebody else's.
       if (!(statement as { state?: unknown }).state) statement.cancel()
     })
   }
+}
+
+/** In digits: whatever the value is, and whatever the server makes of quotes, backslashes and encodings, it ends where it should. */
+function literal(value: string): string {
+  return `convert_from(decode('${Buffer.from(value).toString('hex')}', 'hex'), 'UTF8')`
 }
