@@ -62,6 +62,7 @@ describe.each(Object.entries(KINDS))('%s: a commit', (_, start) => {
     return {
       name: database.name,
       hasShortSteps: database.hasShortSteps,
+      showsEarly: database.showsEarly,
       migrate: () => database.migrate(),
       failureOf: (error) => database.failureOf(error),
       close: async () => {},
@@ -112,7 +113,7 @@ describe.each(Object.entries(KINDS))('%s: a commit', (_, start) => {
     expect((await see(storeOn('tidied'), 'k')).revision).toBe(revision)
     await database.call('tidy', ['0'])
     await late()
-    expect((await see(storeOn('tidied'), 'k')).revision).toBe(revision + 1n)
+    expect((await see(storeOn('tidied'), 'k')).revision).toBeGreaterThan(revision)
   })
 
   // The last, since it is slow from then on.

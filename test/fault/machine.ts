@@ -1,5 +1,5 @@
 /**
- * The machine that a process believes to be on: its wall clock can be stepped, and its disk can be full.
+ * The machine that a process believes to be on: its wall clock can be stepped, and its disk can be full, or stand still.
  *
  *     const machine = new Machine()
  *     const redis = await startRedis({ env: machine.env })
@@ -18,7 +18,8 @@ const SOURCE = fileURLToPath(new URL('./machine/shim.c', import.meta.url))
 const SLOTS = 64
 const WORD = 8
 const SLOT_AT = 0
-const DISK_AT = 1
+const FULL_AT = 1
+const STILL_AT = 2
 
 export const canFakeMachines = process.platform === 'linux'
 
@@ -56,7 +57,12 @@ export class Machine {
   }
 
   set diskIsFull(isFull: boolean) {
-    this.#write(Uint8Array.of(Number(isFull)), DISK_AT)
+    this.#write(Uint8Array.of(Number(isFull)), FULL_AT)
+  }
+
+  /** Whoever waits for something to be on it waits for as long. */
+  set diskIsStill(isStill: boolean) {
+    this.#write(Uint8Array.of(Number(isStill)), STILL_AT)
   }
 
   #write(bytes: NodeJS.ArrayBufferView, at: number): void {

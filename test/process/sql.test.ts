@@ -160,6 +160,102 @@ describe.each(sqlKinds)('$name', ({ start }) => {
     expectOrder(await contenders.end(RECOVERY_MS))
   })
 
+  describe('killed while its disk stands still', () => {
+    /** Something is asked for while the disk stands still; whoever asked for it is not there any more when the server is back. */
+    async function stillDisk() {
+      const machine = new Machine()
+      const there = await start({ env: machine.env })
+      const { url, proxy } = await there.behindProxy()
+      const opened = (to: string) => connect(to, { prefix: 'test', connectTimeoutMs: RECOVERY_MS })
+      const [asker, reader, other] = await Promise.all([opened(url), opened(there.url), opened(there.url)])
+      onTestFinished(async () => {
+        await Promise.all([asker, reader, other].map((locks) => locks.close()))
+        await proxy.close()
+        await there.stop()
+      })
+      await other.stm((tx) => ['first', 'second'].forEach((key) => tx.put(key, 'before')))
+      // So that nothing has to be opened or made while the disk stands still.
+      for (let i = 0; i < 5; i++) {
+        await Promise.all([asker, reader, other].flatMap((locks) => [locks.stm((tx) => tx.put('k', 'old')), locks.stm((tx) => tx.get('k'))]))
+        await Promise.all([asker, reader, other].map(async (locks) => (await locks.lock('l')).release()))
+      }
+      const restart = async () => {
+        await proxy.close()
+        await there.server.kill()
+        machine.diskIsStill = false
+        await there.server.start()
+        await there.healthy()
+      }
+      return { machine, asker, proxy, reader, other, restart }
+    }
+
+    async function unkept() {
+      const { machine, asker, ...all } = await stillDisk()
+      machine.diskIsStill = true
+      const writing = asker.stm((tx) => tx.put('k', 'new')).then(() => 'new', () => 'unknown')
+      await sleep(500)
+      return { writing, ...all }
+    }
+
+    const read = async (locks: LockManager) => String(await within(RECOVERY_MS, 'an answer', locks.stm((tx) => tx.get('k'))))
+
+    it('a lock that was given is held afterwards, also if it had to be asked for again', async () => {
+      const { machine, asker, proxy, other, restart } = await stillDisk()
+      machine.diskIsStill = true
+      const locking = asker.lock('l', { ttlMs: 60_000 }).then(() => true, () => false)
+      await sleep(500)
+      proxy.reset()
+      const isGiven = await Promise.race([locking, sleep(1_500, false)])
+      await restart()
+      expect([isGiven, await other.tryLock('l', { ttlMs: 60_000 }) === null]).not.toEqual([true, false])
+    })
+
+    it('a lock that was passed on is held afterwards by whoever was told so', async () => {
+      const { machine, asker, reader, other, restart } = await stillDisk()
+      const first = await asker.lock('l', { ttlMs: 60_000 })
+      const waiting = reader.lock('l', { ttlMs: 60_000 })
+      await queued(other, 'l', 1)
+      machine.diskIsStill = true
+      first.release().catch(() => {})
+      const second = await Promise.race([waiting, sleep(1_500)])
+      await restart()
+      if (!second) return void waiting.catch(() => {})
+      for await (const { holders } of other.inspect('l')) expect(holders.map(({ fence }) => fence)).toEqual([second.fence])
+    })
+
+    it('what was read is there afterwards', async () => {
+      const { reader, other, restart } = await unkept()
+      const reading = read(reader)
+      await Promise.race([reading, sleep(1_000)])
+      await restart()
+      // What nobody had read may have got to the disk, or not.
+      expect([await reading, await read(other)]).not.toEqual(['new', 'old'])
+    })
+
+    it('what was committed is there afterwards, also if that had to be asked for again', async () => {
+      const { writing, proxy, other, restart } = await unkept()
+      proxy.reset()
+      await Promise.race([writing, sleep(1_500)])
+      await restart()
+      expect([await writing, await read(other)]).not.toEqual(['new', 'old'])
+    })
+
+    it('what was written after that is not taken for what was there before', async () => {
+      const { reader, other, restart } = await unkept()
+      let isFirst = true
+      const seen = await within(2 * RECOVERY_MS, 'both', reader.stm(async (tx) => {
+        const first = await tx.get('first')
+        if (isFirst) {
+          isFirst = false
+          await restart()
+          await within(RECOVERY_MS, 'another', other.stm((its) => ['first', 'second'].forEach((key) => its.put(key, 'after'))))
+        }
+        return [first, await tx.get('second')]
+      }))
+      expect(seen).toEqual(['after', 'after'])
+    })
+  })
+
   it('a server that is not there yet is waited for by who connects, for as long as it was told to', async () => {
     await sql.server.kill()
     const connecting = connect(sql.url, { prefix: 'test', connectTimeoutMs: RECOVERY_MS })

@@ -18,6 +18,7 @@ type Answer = (values: readonly string[]) => unknown
 class FakeDatabase implements Database {
   readonly name = 'fake'
   readonly hasShortSteps = false
+  readonly showsEarly = false
   readonly calls: [StepName, readonly string[]][] = []
   readonly answers: Partial<Record<StepName, Answer>> = { tidy: () => false, leave: () => null, readNews: () => [] }
   tell: ((news: string) => void) | undefined

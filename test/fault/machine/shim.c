@@ -1,5 +1,5 @@
 /*
- * A machine whose wall clock can be stepped and whose disk can be full, for the process that preloads it (LD_PRELOAD).
+ * A machine whose wall clock can be stepped and whose disk can be full or stand still, for the process that preloads it (LD_PRELOAD).
  *
  * What it is to be like is in the file that HOLDFAST_MACHINE names, which is mapped: a change takes effect at once. The offset has
  * 64 slots, since a write of eight bytes could be seen half done; one byte says which of them counts.
@@ -7,7 +7,8 @@
  * The monotonic clock stays as it is, as when an administrator or NTP steps a clock. Threads that wait for each other until a time of
  * day wait for as long as they meant to when they began: else a clock that was set back would let InnoDB believe that it had waited
  * for ten minutes, and end itself. What else waits for one (sem_timedwait, a timerfd on CLOCK_REALTIME) still goes by the kernel's
- * clock. A full disk refuses bytes for regular files, and nothing else.
+ * clock. A full disk refuses bytes for regular files, and nothing else; one that stands still lets whoever waits for
+ * it wait.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,6 +35,7 @@
 struct machine {
   uint8_t slot;
   uint8_t disk_is_full;
+  uint8_t disk_is_still;
   /* Aligned, so from the eighth byte on. */
   int64_t offsets_ns[SLOTS];
 };
@@ -47,6 +49,8 @@ static ssize_t (*libc_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*libc_writev)(int, const struct iovec *, int);
 static ssize_t (*libc_pwritev)(int, const struct iovec *, int, off_t);
 static int (*libc_fallocate)(int, off_t, off_t);
+static int (*libc_fsync)(int);
+static int (*libc_fdatasync)(int);
 
 /* A fault without effect would be worse than a process that does not start. */
 static void fail(const char *what) {
@@ -79,6 +83,8 @@ __attribute__((constructor)) static void start(void) {
   *(void **)&libc_writev = next("writev");
   *(void **)&libc_pwritev = next("pwritev");
   *(void **)&libc_fallocate = next("posix_fallocate");
+  *(void **)&libc_fsync = next("fsync");
+  *(void **)&libc_fdatasync = next("fdatasync");
   *(void **)&libc_clock_gettime = next("clock_gettime");
   machine = mapped;
 }
@@ -138,6 +144,26 @@ static int is_refused(int fd) {
   return 1;
 }
 
+static void await_disk(void) {
+  const struct timespec pause = {.tv_nsec = 1000000};
+  while (machine && __atomic_load_n(&machine->disk_is_still, __ATOMIC_ACQUIRE)) nanosleep(&pause, NULL);
+}
+
+/* What need not be on the disk at once, the kernel takes. */
+static void await_direct(int fd) {
+  if (fcntl(fd, F_GETFL) & (O_DIRECT | O_DSYNC)) await_disk();
+}
+
+int fsync(int fd) {
+  await_disk();
+  return libc_fsync ? libc_fsync(fd) : (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd) {
+  await_disk();
+  return libc_fdatasync ? libc_fdatasync(fd) : (int)syscall(SYS_fdatasync, fd);
+}
+
 ssize_t write(int fd, const void *bytes, size_t count) {
   if (!libc_write) return syscall(SYS_write, fd, bytes, count);
   return is_refused(fd) ? -1 : libc_write(fd, bytes, count);
@@ -145,6 +171,7 @@ ssize_t write(int fd, const void *bytes, size_t count) {
 
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at) {
   if (!libc_pwrite) return syscall(SYS_pwrite64, fd, bytes, count, at);
+  await_direct(fd);
   return is_refused(fd) ? -1 : libc_pwrite(fd, bytes, count, at);
 }
 
@@ -158,6 +185,7 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
 }
 
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
+  await_direct(fd);
   return is_refused(fd) ? -1 : libc_pwritev(fd, parts, count, at);
 }
 

@@ -14,6 +14,7 @@ const RELEASED = '[null,["released"]]'
 export class MysqlDatabase implements Database {
   readonly name = 'mysql'
   readonly hasShortSteps = true
+  readonly showsEarly = true
   readonly #client: MysqlClient
   readonly #schema: MysqlSchema
   readonly #mayMigrate: boolean

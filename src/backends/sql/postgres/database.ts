@@ -14,6 +14,7 @@ export class PostgresDatabase implements Database {
   readonly name = 'postgres'
   /** A list of one is no dearer here. */
   readonly hasShortSteps = false
+  readonly showsEarly = false
   readonly listen: Database['listen']
   readonly #client: PostgresClient
   readonly #schema: PostgresSchema

@@ -26,6 +26,8 @@ export interface Database {
   call(step: StepName | ShortStepName, values: readonly string[]): Promise<string>
   /** Whether there are functions for one claim by itself. */
   readonly hasShortSteps: boolean
+  /** Whether others can see a commit before it is sure to stay. Then whoever reads says what it knows to stay, and is told. */
+  readonly showsEarly: boolean
   /** Hears what is told to an owner, on a connection of its own. */
   readonly listen?: ((owner: string, listener: Listener) => Promise<Listening>) | undefined
   /** What is known of an error that came out of a call. */

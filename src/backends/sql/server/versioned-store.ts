@@ -17,6 +17,8 @@ export class SqlVersionedStore implements VersionedStore {
   readonly #retries: Retries
   readonly #prefix: string
   readonly #owner: string
+  /** Where commits can be seen early: all up to this revision is known to stay. */
+  #kept = 0n
 
   constructor(database: Database, retries: Retries, { prefix, owner }: Pick<Scope, 'prefix' | 'owner'>) {
     this.#database = database
@@ -27,8 +29,16 @@ export class SqlVersionedStore implements VersionedStore {
 
   async read(keys: readonly string[], at?: bigint): Promise<Snapshot | undefined> {
     const words = [this.#prefix, listOf(keys), at === undefined ? '' : String(at)]
-    const answer = await this.#retries.run(async () => parse<SnapshotAnswer | null>(await this.#database.call('readKeys', words)))
+    const [answer, kept] = await this.#retries.run(async () => {
+      const known = this.#database.showsEarly ? [String(this.#kept)] : []
+      return parse<[SnapshotAnswer | null, kept?: string]>(await this.#database.call('readKeys', [...words, ...known]))
+    })
+    if (kept !== undefined) this.#isKept(BigInt(kept))
     return answer ? snapshotOf(answer, at) : undefined
+  }
+
+  #isKept(revision: bigint): void {
+    if (revision > this.#kept) this.#kept = revision
   }
 
   async commit({ comparisons, holds = [], puts, deletes, reads }: Commit): Promise<CommitState> {
@@ -45,7 +55,7 @@ export class SqlVersionedStore implements VersionedStore {
     try {
       const answer = await this.#retries.run(async (mayBeDone) => {
         try {
-          return parse<CommitAnswer>(await this.#database.call('commitKeys', [this.#prefix, id, String(mayBeDone), ...asked]))
+          return parse<[CommitAnswer]>(await this.#database.call('commitKeys', [this.#prefix, id, String(mayBeDone), ...asked]))[0]
         } catch (error) {
           isUnsure ||= !(error instanceof HoldfastError) && this.#database.failureOf(error).kind === 'unknown'
           throw error
@@ -53,6 +63,7 @@ export class SqlVersionedStore implements VersionedStore {
       })
       switch (answer[0]) {
         case 'committed':
+          this.#isKept(BigInt(answer[1]))
           return { status: 'committed', revision: BigInt(answer[1]) }
         case 'not-held':
           return { status: 'not-held', claim: sorted[answer[1] - 1]!.claim }
@@ -79,8 +90,8 @@ function byKey({ claim: a }: Held, { claim: b }: Held): number {
 }
 
 /** The server's time comes first, where others have to know it. */
-function parse<T>(answer: string): T {
-  return (JSON.parse(answer) as [unknown, T])[1]
+function parse<T extends unknown[]>(answer: string): T {
+  return (JSON.parse(answer) as [unknown, ...T]).slice(1) as T
 }
 
 function listOf(keys: readonly string[]): string {

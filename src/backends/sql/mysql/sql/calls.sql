@@ -33,7 +33,7 @@ CALL {read_news}(UNHEX(?))
 CALL {leave}(UNHEX(?))
 
 -- @statement readKeys
-CALL {read_keys}(UNHEX(UNHEX(?)), CONVERT(UNHEX(?) USING utf8mb4), NULLIF(UNHEX(?), ''))
+CALL {read_keys}(UNHEX(UNHEX(?)), CONVERT(UNHEX(?) USING utf8mb4), NULLIF(UNHEX(?), ''), UNHEX(?))
 
 -- @statement commitKeys
 CALL {commit_keys}(

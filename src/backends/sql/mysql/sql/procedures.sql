@@ -742,19 +742,33 @@ BEGIN
   SELECT CONCAT('[', {now}, ',null]') AS result;
 END
 
+-- InnoDB lets others see a commit before it is on the disk: whoever has read it must not hear of that before it is, or it may be gone
+-- when the server is killed. Whatever is written and committed now is on the disk only after all that was there to be seen. With a
+-- binary log nobody sees a commit that is not in there.
+-- @statement keep
+CREATE PROCEDURE IF NOT EXISTS {keep}()
+BEGIN
+  DECLARE its_id VARBINARY(64);
+  IF NOT @@log_bin THEN
+    SET its_id = UUID();
+    INSERT INTO {commits} (id, revision, written_at) VALUES (its_id, NULL, {now});
+    DELETE FROM {commits} WHERE id = its_id;
+  END IF;
+END
+
 -- What is there of some keys, in one statement and so at one moment: the revision, and value and revision of each. If it is to be as of an
--- earlier revision: null, if one of them has changed since, or may have been deleted.
+-- earlier revision: null, if one of them has changed since, or may have been deleted. `newest`: of the last change to one of them.
 -- @statement seeKeys
 CREATE PROCEDURE IF NOT EXISTS {see_keys}(
-  the_prefix VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, at_revision BIGINT, OUT seen LONGBLOB
+  the_prefix VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, at_revision BIGINT, OUT seen LONGBLOB, OUT newest BIGINT, OUT last BIGINT
 )
 BEGIN
-  SELECT IF(
+  SELECT COALESCE(MAX(COALESCE(f.revision, f.deleted)), 0), COALESCE(MAX(f.last), 0), IF(
     MAX(COALESCE(f.revision, f.deleted) > at_revision), 'null',
     CONCAT('["', COALESCE(MAX(f.last), 0), '",[', COALESCE(GROUP_CONCAT(
       COALESCE(CONCAT('["', HEX(f.value), '","', f.revision, '"]'), 'null') ORDER BY f.place_in_list
     ), ''), ']]')
-  ) INTO seen
+  ) INTO newest, last, seen
   FROM (
     SELECT t.place_in_list, e.value, e.revision, COALESCE(s.revision, 0) AS last, COALESCE(s.deleted, 0) AS deleted
     FROM {key_list} t
@@ -763,16 +777,24 @@ BEGIN
   ) f;
 END
 
+-- `kept_revision`: all up to it is known to be on the disk. → also up to which revision it is now
 -- @statement readKeys
-CREATE PROCEDURE IF NOT EXISTS {read_keys}(the_prefix VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, at_revision BIGINT)
+CREATE PROCEDURE IF NOT EXISTS {read_keys}(
+  the_prefix VARBINARY(255), list LONGTEXT CHARACTER SET utf8mb4, at_revision BIGINT, kept_revision BIGINT
+)
 BEGIN
   {variables};
+  DECLARE newest, last BIGINT;
   DECLARE seen LONGBLOB;
   {undo};
   {begin};
-  CALL {see_keys}(the_prefix, list, at_revision, seen);
+  CALL {see_keys}(the_prefix, list, at_revision, seen, newest, last);
+  IF newest > kept_revision THEN
+    CALL {keep}();
+    SET kept_revision = last;
+  END IF;
   {commit};
-  SELECT CONCAT('[null,', seen, ']') AS result;
+  SELECT CONCAT('[null,', seen, ',"', kept_revision, '"]') AS result;
 END
 
 -- Locks the rows of what has to be held: nobody can come to hold one of them before the end of the transaction, whatever the clock says
@@ -818,7 +840,7 @@ CREATE PROCEDURE IF NOT EXISTS {commit_keys}(
 BEGIN
   {variables};
   DECLARE start BIGINT DEFAULT {now_in_us};
-  DECLARE it_revision, it_deleted, before_revision BIGINT;
+  DECLARE it_revision, it_deleted, before_revision, newest, last BIGINT;
   DECLARE known, wrong, missing INT;
   DECLARE seen LONGBLOB;
   {undo};
@@ -827,6 +849,7 @@ BEGIN
   SELECT s.revision, s.deleted INTO it_revision, it_deleted FROM {stores} s WHERE s.prefix = the_prefix;
   SELECT COUNT(*), MAX(c.revision) INTO known, before_revision FROM {commits} c WHERE c.id = the_id;
   IF before_revision IS NOT NULL THEN
+    CALL {keep}();
     SET seen = CONCAT('["committed","', before_revision, '"]');
   ELSE
     IF JSON_LENGTH(holds) > 0 THEN CALL {find_missing}(the_prefix, holds, missing); END IF;
@@ -838,12 +861,14 @@ BEGIN
       IF missing IS NOT NULL THEN
         SET seen = CONCAT('["not-held",', missing, ']');
       ELSE
-        CALL {see_keys}(the_prefix, wanted, NULL, seen);
+        CALL {see_keys}(the_prefix, wanted, NULL, seen, newest, last);
+        CALL {keep}();
         SET seen = CONCAT('["conflict",', seen, ']');
       END IF;
     ELSE
       IF JSON_LENGTH(puts) + JSON_LENGTH(list) > 0 THEN
-        SET it_revision = it_revision + 1;
+        -- Somebody may have seen what was lost with a server that was killed: its revision is not given again.
+        SET it_revision = GREATEST(it_revision + 1, {now_in_us});
         INSERT INTO {entries} (prefix, `key`, value, revision)
         SELECT the_prefix, UNHEX(t.key_digits), UNHEX(t.value_digits), it_revision FROM {put_list} t
         ON DUPLICATE KEY UPDATE value = UNHEX(t.value_digits), revision = it_revision;
@@ -851,6 +876,8 @@ BEGIN
         IF ROW_COUNT() > 0 THEN SET it_deleted = it_revision; END IF;
         UPDATE {stores} s SET s.revision = it_revision, s.deleted = it_deleted WHERE s.prefix = the_prefix;
         INSERT INTO {commits} (id, revision, written_at) VALUES (the_id, it_revision, {now});
+      ELSE
+        CALL {keep}();
       END IF;
       SET seen = CONCAT('["committed","', it_revision, '"]');
     END IF;
