@@ -743,17 +743,14 @@ BEGIN
 END
 
 -- InnoDB lets others see a commit before it is on the disk: whoever has read it must not hear of that before it is, or it may be gone
--- when the server is killed. Whatever is written and committed now is on the disk only after all that was there to be seen. With a
--- binary log nobody sees a commit that is not in there.
+-- when the server is killed. Whatever is written and committed now is on the disk only after all that was there to be seen. A binary
+-- log has everybody wait before they see anything; but not what a session keeps out of it, nor one that is InnoDB's own.
 -- @statement keep
 CREATE PROCEDURE IF NOT EXISTS {keep}()
 BEGIN
-  DECLARE its_id VARBINARY(64);
-  IF NOT @@log_bin THEN
-    SET its_id = UUID();
-    INSERT INTO {commits} (id, revision, written_at) VALUES (its_id, NULL, {now});
-    DELETE FROM {commits} WHERE id = its_id;
-  END IF;
+  DECLARE its_id VARBINARY(64) DEFAULT UUID();
+  INSERT INTO {commits} (id, revision, written_at) VALUES (its_id, NULL, {now});
+  DELETE FROM {commits} WHERE id = its_id;
 END
 
 -- What is there of some keys, in one statement and so at one moment: the revision, and value and revision of each. If it is to be as of an
