@@ -10,6 +10,7 @@ import type { Claim, WakeUp } from '../../src/core/backend.js'
 import { systemClock } from '../../src/core/clock.js'
 import { tokenOf } from '../../src/core/token.js'
 import { createLocks, Mutex } from '../../src/index.js'
+import { deferred } from '../support/deferred.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { until } from '../support/until.js'
 
@@ -35,6 +36,7 @@ class Party {
   aheadMs = 0
   /** What becomes of a transaction. */
   onTxn: (run: () => Promise<TxnResponse>, request: TxnRequest) => Promise<TxnResponse> = (run) => run()
+  onRevoke: (run: () => Promise<void>) => Promise<void> = (run) => run()
   onKeepAlive: (run: () => Promise<number>) => Promise<number> = (run) => run()
   onWake: (wakeUp: WakeUp) => void = () => {}
 
@@ -44,7 +46,7 @@ class Party {
       range: (request) => client.range(request),
       txn: (request) => this.onTxn(() => client.txn(request), request),
       leaseGrant: (ttlS, id) => client.leaseGrant(ttlS, id),
-      leaseRevoke: (id) => client.leaseRevoke(id),
+      leaseRevoke: (id) => this.onRevoke(() => client.leaseRevoke(id)),
       leaseTimeToLive: (id, withKeys) => client.leaseTimeToLive(id, withKeys),
       keepAlive: (id, silentMs) => this.onKeepAlive(() => client.keepAlive(id, silentMs)),
       watch: (request, listener) => client.watch(request, listener),
@@ -196,6 +198,37 @@ describe('a claim', () => {
     }
     expect(await party.claim(claim)).toMatchObject({ status: 'queued' })
     expect(await keysOf('once more')).toHaveLength(2)
+  })
+
+  it('that is being asked for again when its backend is closed is not made anew', async () => {
+    const [first, party] = [new Party(), new Party()]
+    await first.claim(claimOn('closed meanwhile'))
+    const claim = claimOn('closed meanwhile')
+    party.onTxn = (run, request) => (hasPut(request) ? loseAnswer(run) : run())
+    await party.claim(claim)
+    const [asked, closing, failing] = [deferred(), deferred(), deferred()]
+    party.onRevoke = async (run) => {
+      closing.resolve()
+      await failing.promise
+      await again
+      return run()
+    }
+    party.onTxn = async (run, request) => {
+      if (!hasPut(request)) return run()
+      party.onTxn = (later) => later()
+      asked.resolve()
+      await failing.promise
+      throw lost()
+    }
+    const again = party.claim(claim)
+    await asked.promise
+    const closed = party.backend.close()
+    // By now it takes no lease for good any more.
+    await closing.promise
+    failing.resolve()
+    expect(await again).toMatchObject({ status: 'failed' })
+    await closed
+    expect(await keysOf('closed meanwhile')).toHaveLength(1)
   })
 })
 

@@ -132,7 +132,10 @@ export class Leases {
   async another(ttlMs: number): Promise<Lease> {
     const ttlS = Math.ceil(ttlMs / 1_000)
     const askedAt = this.#clock.now()
+    this.#checkOpen()
     const { id, ttlS: lastsS } = await this.#client.leaseGrant(ttlS + SLACK_S)
+    if (this.#isClosed) this.#client.leaseRevoke(id).catch(() => {})
+    this.#checkOpen()
     const lease = new Lease(id, lastsS * 1_000, ttlS * 1_000, askedAt)
     this.#all.add(lease)
     this.#openMailbox(lease)
@@ -235,6 +238,11 @@ export class Leases {
     const unused = [...this.#all].filter((lease) => !lease.isSessions && !this.#listener.isUsed(lease))
     for (const lease of this.#all) this.#stop(lease)
     await Promise.allSettled(unused.map(({ id }) => this.#client.leaseRevoke(id)))
+  }
+
+  /** One that is granted now, nobody would keep, or end. */
+  #checkOpen(): void {
+    if (this.#isClosed) throw new BackendError('This etcd backend is closed.', { transient: false })
   }
 
   #beatLater(lease: Lease): void {
