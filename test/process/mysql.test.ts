@@ -72,7 +72,7 @@ describe('what it costs', () => {
     for (const key of ['k', 'k', 'another']) await (await locks.lock(key)).release()
     expect(trips.count).toBe(6)
     // What a procedure does is logged as well.
-    const asked = (await monitor.statements()).filter(({ kind }) => kind !== 'query').map(({ text }) => /holdfast_2_(\w+)/.exec(text)?.[1])
+    const asked = (await monitor.statements()).filter(({ kind }) => kind !== 'query').map(({ text }) => /holdfast_3_(\w+)/.exec(text)?.[1])
     expect(asked).toEqual(['claim_lock', 'release_lock', 'claim_lock', 'release_lock', 'claim_lock', 'release_lock'])
   })
 
@@ -270,7 +270,7 @@ describe('a connection', () => {
     await connection.query('INSERT INTO theirs VALUES (1)')
     const calls = ["release('p', 'me', '[]')", "release_lock('p', 'me', 'k', 'id')", `claim_lock(x'${prefix}', 'me', 'free', 'id', 1000, TRUE)`]
     for (const call of calls) {
-      const error = await failureOf(connection.query(`CALL holdfast_2_${call}`))
+      const error = await failureOf(connection.query(`CALL holdfast_3_${call}`))
       expect((error as Error).message).toContain('transaction')
     }
     await connection.query('COMMIT')
@@ -289,7 +289,7 @@ describe('a connection', () => {
     const claim = async () => {
       await connection.query('INSERT INTO numbers VALUES (1)')
       await connection.query('COMMIT')
-      const [results] = await connection.query(`CALL holdfast_2_claim_lock(x'${prefix}', 'me', 'held', 'id', 60000, FALSE)`)
+      const [results] = await connection.query(`CALL holdfast_3_claim_lock(x'${prefix}', 'me', 'held', 'id', 60000, FALSE)`)
       const [, [[status]]] = JSON.parse(onlyValue(results)!) as [number, [[string]]]
       return status
     }

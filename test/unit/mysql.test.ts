@@ -59,13 +59,13 @@ describe('names', () => {
   it('are part of what a migration prints, which has only the ASCII characters', () => {
     const text = mysqlMigration({ tables: 'my' })
     expect(text).toContain('CREATE TABLE IF NOT EXISTS `my_locks`')
-    expect(text).toContain('CREATE PROCEDURE IF NOT EXISTS `my_2_claim`')
+    expect(text).toContain('CREATE PROCEDURE IF NOT EXISTS `my_3_claim`')
     expect(text).toMatch(/^[\x20-\x7e\n]*$/)
   })
 
   it('of users are quoted', () => {
-    expect(mysqlGrants("o'hara").split('\n')[0]).toBe("GRANT EXECUTE ON PROCEDURE `holdfast_2_claim` TO 'o''hara'@'%';")
-    expect(mysqlGrants('app@10.0.%', { database: 'shop' })).toContain("ON PROCEDURE `shop`.`holdfast_2_tidy_page` TO 'app'@'10.0.%';")
+    expect(mysqlGrants("o'hara").split('\n')[0]).toBe("GRANT EXECUTE ON PROCEDURE `holdfast_3_claim` TO 'o''hara'@'%';")
+    expect(mysqlGrants('app@10.0.%', { database: 'shop' })).toContain("ON PROCEDURE `shop`.`holdfast_3_tidy_page` TO 'app'@'10.0.%';")
   })
 })
 

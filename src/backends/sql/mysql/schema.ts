@@ -12,7 +12,7 @@ export interface MysqlNames {
 }
 
 /** In the names of procedures: processes of an older version go on with theirs. */
-const VERSION = 2
+const VERSION = 3
 const TABLES = ['meta', 'locks', 'claims', 'clients', 'news', 'stores', 'entries', 'commits']
 /** What whoever takes and releases locks calls. The last one is also the last that is made: if it is there, all are. */
 const STEPS = [
