@@ -89,6 +89,20 @@ describe('what it costs', () => {
     expect(statements.map(({ text }) => /holdfast_2_(\w+)/.exec(text)?.[1])).toEqual(['claim', 'release'])
   })
 
+  it('what is committed is in the text of no statement, which the server logs if it fails', async () => {
+    const locks = onPostgresJs(server.url)
+    await locks.stm((tx) => tx.get('private'))
+    const value = 'canary'
+    const digits = Buffer.from(value).toString('hex')
+    const monitor = await server.monitor()
+    onTestFinished(() => monitor.stop())
+    await locks.stm((tx) => tx.put('private', value))
+    const texts = (await monitor.statements()).map(({ text }) => text)
+    expect(texts.filter((text) => text.includes('commit_keys'))).toHaveLength(1)
+    // Within JSON it is in digits already.
+    for (const form of [value, digits, Buffer.from(digits).toString('hex')]) expect(texts.join()).not.toContain(form)
+  })
+
   it('a lock that is refused waits for no disk', async () => {
     const locks = await manager()
     await locks.lock('busy')

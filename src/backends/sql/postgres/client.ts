@@ -1,16 +1,24 @@
 /** What we need of a client for PostgreSQL, whichever it is. */
 export interface PostgresClient {
-  /**
-   * One statement that gives one row with one column, `result`. If the server may `keep` it, it need not read it anew each time: it is
-   * the same for as long as the client lives, and nothing is between us and the server. Not all clients can have that done safely.
-   */
-  query(text: string, values: readonly string[], keep?: boolean): Promise<string>
+  /** One statement that gives one row with one column, `result`. */
+  query(text: string, values: readonly string[], about?: About): Promise<string>
   /** Several statements at once, without values. */
   script(text: string): Promise<void>
   /** On a connection of its own. Not there where the client has none. */
   readonly listen?: ((channel: string, onNews: (news: string) => void, onEnd: () => void) => Promise<Channel>) | undefined
   /** Closes only what it opened itself. */
   close(): Promise<void>
+}
+
+/** About a statement. */
+export interface About {
+  /**
+   * The server may keep it, and need not read it anew each time: it is the same for as long as the client lives, and nothing is between
+   * us and the server. Not all clients can have that done safely.
+   */
+  readonly keep?: boolean
+  /** Its values are our users' data, and none of the server's log. */
+  readonly isPrivate?: boolean
 }
 
 export interface Channel {

@@ -55,13 +55,14 @@ export class PostgresDatabase implements Database {
 
   async call(step: StepName, values: readonly string[]): Promise<string> {
     const text = this.#schema.calls[step]
+    const isPrivate = step === 'commitKeys'
     try {
-      return await this.#client.query(text, values, this.#isDirect)
+      return await this.#client.query(text, values, { keep: this.#isDirect, isPrivate })
     } catch (error) {
       if (!isMissing(error) || !this.#mayMigrate) throw error
       // Somebody has dropped them, or some. What was held is lost, as the next renewals will find; others can go on.
       await this.#make()
-      return this.#client.query(text, values)
+      return this.#client.query(text, values, { isPrivate })
     }
   }
 

@@ -2,7 +2,7 @@
 import type { BackendFactory } from '../../../core/backend.js'
 import { ConfigurationError, ConnectorError } from '../../../core/errors.js'
 import { SqlServerBackend } from '../server/backend.js'
-import type { PostgresClient } from './client.js'
+import type { About, PostgresClient } from './client.js'
 import { PgClient } from './clients/pg.js'
 import { openPostgresJs } from './clients/open-postgres-js.js'
 import { PostgresDatabase } from './database.js'
@@ -70,8 +70,8 @@ class LateClient implements PostgresClient {
     this.#open = open
   }
 
-  async query(text: string, values: readonly string[], keep?: boolean): Promise<string> {
-    return (await this.#opened()).query(text, values, keep)
+  async query(text: string, values: readonly string[], about?: About): Promise<string> {
+    return (await this.#opened()).query(text, values, about)
   }
 
   async script(text: string): Promise<void> {

@@ -1,7 +1,7 @@
 /** `pg`: a pool, by what it can do. */
 import { createHash } from 'node:crypto'
 import { BackendError } from '../../../../core/errors.js'
-import type { Channel, PostgresClient } from '../client.js'
+import type { About, Channel, PostgresClient } from '../client.js'
 import { inTime } from './in-time.js'
 
 export interface PgPool {
@@ -55,7 +55,7 @@ export class PgClient implements PostgresClient {
     this.#end = end
   }
 
-  async query(text: string, values: readonly string[], keep = false): Promise<string> {
+  async query(text: string, values: readonly string[], { keep = false }: About = {}): Promise<string> {
     if (!keep || !this.#mayKeep) return this.#ask({ text, values })
     try {
       return await this.#ask({ text, values, name: this.#nameOf(text) })
@@ -149,8 +149,8 @@ function isInTransaction(connection: PgPoolClient): boolean {
 
 /** There is no such prepared statement, or there is one already; or somebody changes the text of each query on its way. */
 function isNotKept(error: unknown): boolean {
-  const { code, message } = error as Error & { code?: string }
-  return code === '26000' || code === '42P05' || message.startsWith('Prepared statements must be unique')
+  const { code, message } = error as { readonly code?: string; readonly message?: string }
+  return code === '26000' || code === '42P05' || message?.startsWith('Prepared statements must be unique') === true
 }
 
 function ignore(): void {}

@@ -1,10 +1,10 @@
 /** `postgres` (postgres.js), by what it can do. */
-import type { Channel, PostgresClient } from '../client.js'
+import type { About, Channel, PostgresClient } from '../client.js'
 import { inTime } from './in-time.js'
 import { PostgresJsLine } from './postgres-js-line.js'
 
 export interface PostgresJs {
-  unsafe(text: string): PromiseLike<any> & { cancel(): unknown }
+  unsafe(text: string, values?: any[]): PromiseLike<any> & { cancel(): unknown }
   listen(channel: string, onNews: (news: string) => void, onListen?: () => void): Promise<{ state: { pid: number }; unlisten: () => Promise<unknown> }>
 }
 
@@ -26,10 +26,13 @@ export class PostgresJsClient implements PostgresClient {
   /**
    * The values are written into the text: of those beside it postgres.js asks for the types first, which is a round trip more. It would
    * not if the statement were kept; but one that the server does not know any more it sends again on a connection on which others may
-   * be on their way: their answers can then be swapped.
+   * be on their way: their answers can then be swapped. What is private is worth that round trip: the server logs the text of what fails.
    */
-  async query(text: string, values: readonly string[]): Promise<string> {
-    const [row] = (await this.#run(text.replace(/\$(\d+)/g, (_, n: string) => literal(values[Number(n) - 1]!)))) as Record<string, string>[]
+  async query(text: string, values: readonly string[], { isPrivate = false }: About = {}): Promise<string> {
+    const answer = isPrivate
+      ? this.#run(text, [...values])
+      : this.#run(text.replace(/\$(\d+)/g, (_, n: string) => literal(values[Number(n) - 1]!)))
+    const [row] = (await answer) as Record<string, string>[]
     // Its name may have been changed by a `transform` of the client's.
     return Object.values(row!)[0]!
   }
@@ -49,8 +52,8 @@ export class PostgresJsClient implements PostgresClient {
   }
 
   /** It knows no limit itself, and may leave a statement to a connection that it makes in 20 s only. */
-  #run(text: string): Promise<unknown> {
-    const statement = this.#sql.unsafe(text)
+  #run(text: string, values?: string[]): Promise<unknown> {
+    const statement = this.#sql.unsafe(text, values)
     return inTime(statement, () => {
       // Else it would be carried out some time. Once it was sent, to cancel it could hit another one on its connection, also somebody else's.
       if (!(statement as { state?: unknown }).state) statement.cancel()
@@ -60,5 +63,5 @@ export class PostgresJsClient implements PostgresClient {
 
 /** In digits: whatever the value is, and whatever the server makes of quotes, backslashes and encodings, it ends where it should. */
 function literal(value: string): string {
-  return `convert_from(decode('${Buffer.from(value).toString('hex')}', 'hex'), 'UTF8')`
+  return `pg_catalog.convert_from(pg_catalog.decode('${Buffer.from(value).toString('hex')}', 'hex'), 'UTF8')`
 }
