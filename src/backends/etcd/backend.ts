@@ -1,12 +1,12 @@
 /** etcd, as the core sees it: a claim is a key in a directory, and a list is a transaction. */
 import type {
-  Backend, Board, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
+  Backend, Board, Claim, ClaimState, Failed, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
 } from '../../core/backend.js'
 import { ConnectorError } from '../../core/errors.js'
 import { EtcdBoard } from './board.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
-import { etcdError } from './errors.js'
+import { asFailed, etcdError } from './errors.js'
 import { SessionSteps } from './session-steps.js'
 import { Steps } from './steps.js'
 import { EtcdVersionedStore } from './versioned-store.js'
@@ -101,10 +101,18 @@ export class EtcdBackend implements Backend {
     await this.#client.close()
   }
 
-  /** In one go: what is asked for in the same turn travels together. */
-  async #each<Item, State>(items: readonly Item[], step: (item: Item) => Promise<State>): Promise<State[]> {
+  /** In one go: what is asked for in the same turn travels together. What fails is the state of that one item. */
+  async #each<Item, State>(items: readonly Item[], step: (item: Item) => Promise<State>): Promise<(State | Failed)[]> {
     this.#checkOpen()
-    return Promise.all(items.map(step))
+    const states: (State | Failed)[] = []
+    let unanswered = items.length
+    return unanswered === 0 ? states : new Promise((resolve) => {
+      const answered = (i: number, state: State | Failed) => {
+        states[i] = state
+        if (--unanswered === 0) resolve(states)
+      }
+      items.forEach((item, i) => step(item).then((state) => answered(i, state), (error: unknown) => answered(i, asFailed(error))))
+    })
   }
 
   #stepsOf({ lease }: Claim): Steps | SessionSteps {

@@ -15,8 +15,8 @@ export interface ClaimValue {
   readonly revoked?: true
 }
 
-export function writeValue(value: ClaimValue): Buffer {
-  return Buffer.from(JSON.stringify(value))
+export function writeValue(value: ClaimValue): string {
+  return JSON.stringify(value)
 }
 
 /** Undefined if it is none of ours: then it is somebody's who takes everything, such as `etcdctl lock`. */

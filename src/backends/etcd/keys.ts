@@ -12,6 +12,8 @@
 /** The character after `/`: where the keys that begin with it end. */
 const AFTER_SLASH = '0'
 const MAILBOXES = '%'
+/** In UTF-8, too, each of these is one byte. */
+const IS_ASCII = /^[\0-\x7f]*$/
 
 export class Keys {
   readonly #root: string
@@ -25,10 +27,9 @@ export class Keys {
     return `${this.#root}${escape(resource)}/`
   }
 
-  claim(directory: string, lease: bigint, number: number): string {
-    return `${directory}${lease.toString(16)}-${number}`
+  claim(directory: string, leaseName: string, number: number): string {
+    return `${directory}${leaseName}-${number}`
   }
-
 
   mailbox(lease: bigint): string {
     return `${this.#root}${MAILBOXES}/${lease.toString(16)}`
@@ -76,7 +77,7 @@ export function fromBytes(key: Buffer): string {
 }
 
 function bytesOf(text: string): string {
-  return Buffer.from(text).toString('latin1')
+  return IS_ASCII.test(text) ? text : Buffer.from(text).toString('latin1')
 }
 
 function escape(resource: string): string {

@@ -40,6 +40,8 @@ const SILENT_PART = 4
 
 export class Lease {
   readonly id: bigint
+  /** Its id as it stands in the names of keys: in hexadecimal digits. */
+  readonly name: string
   readonly lastsMs: number
   /** A moment not after the server began to count: before the last request that it answered was sent. */
   renewedAt: number
@@ -59,6 +61,7 @@ export class Lease {
   constructor(id: bigint, lastsMs: number, ttlMs: number, grantedAt: number, isSessions = false) {
     this.isSessions = isSessions
     this.id = id
+    this.name = id.toString(16)
     this.lastsMs = lastsMs
     this.#slackMs = lastsMs - ttlMs
     this.renewedAt = grantedAt
@@ -110,10 +113,9 @@ export class Leases {
   }
 
   /** One that is there, with no need to wait; or one that is being granted. */
-  for(ttlMs: number): Lease | Promise<Lease> {
+  for(ttlMs: number, now = this.#clock.now()): Lease | Promise<Lease> {
     const ttlS = Math.ceil(ttlMs / 1_000)
     const known = this.#byTtl.get(ttlS)
-    const now = this.#clock.now()
     if (known instanceof Lease && !known.isOver && now < known.renewedAt + known.lastsMs) {
       known.usedAt = now
       return known

@@ -1,5 +1,5 @@
 /** What can be done to claims of any process, as they stand in a line. Each only as it was seen: it may be another by now. */
-import type { Claim, RevokeState } from '../../core/backend.js'
+import type { Claim, ReleaseState, RevokeState } from '../../core/backend.js'
 import { writeValue } from './claim-value.js'
 import type { EtcdClient } from './client/client.js'
 import type { Compare, RequestOp } from './client/messages.js'
@@ -35,15 +35,15 @@ export class Others {
   }
 
   /** By whoever knows its id. */
-  async release({ id, resource }: Claim): Promise<'released' | 'not-held'> {
+  async release({ id, resource }: Claim): Promise<ReleaseState> {
     for (let tries = 1; tries <= TRIES; tries++) {
       const line = await this.read(this.#keys.directory(resource))
       const standing = line.standings.find(({ value }) => value?.id === id)
       if (!standing) break
       const { succeeded } = await this.delete([standing])
-      if (succeeded) return line.holds(standing) ? 'released' : 'not-held'
+      if (succeeded) return { status: line.holds(standing) ? 'released' : 'not-held' }
     }
-    return 'not-held'
+    return { status: 'not-held' }
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {

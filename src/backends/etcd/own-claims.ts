@@ -49,9 +49,9 @@ export class OwnClaim {
   }
 
   /** What is written at its key. What a session has says what the session wants it to, and no more. */
-  get bytes(): Buffer {
+  get text(): string {
     const { lease } = this.claim
-    return lease ? Buffer.from(lease.value ?? '') : writeValue(this.value)
+    return lease ? (lease.value ?? '') : writeValue(this.value)
   }
 
   get isHeld(): boolean {

@@ -9,14 +9,14 @@ export function rangeOf(directory: string): RequestOp {
   return { kind: 'range', key: directory, rangeEnd: endOf(directory) }
 }
 
-function putOf({ key, bytes, lease }: OwnClaim): RequestOp {
-  return { kind: 'put', key: key, value: bytes, lease: lease.id }
+function putOf({ key, text, lease }: OwnClaim): RequestOp {
+  return { kind: 'put', key, value: text, lease: lease.id }
 }
 
 /** Whether it is there. What a session has next of the same resource has the same key, on the same lease. */
 export function isOn({ claim, key, lease, createRevision }: OwnClaim): Compare {
-  if (claim.lease && createRevision > 0n) return { key: key, target: 'create', value: createRevision }
-  return { key: key, target: 'lease', value: lease.id }
+  if (claim.lease && createRevision > 0n) return { key, target: 'create', value: createRevision }
+  return { key, target: 'lease', value: lease.id }
 }
 
 export type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }

@@ -1,6 +1,5 @@
 /** The steps about a session itself: its claim is a lease, and has no key. What the session has are claims in steps.ts. */
 import type { Claim, ClaimState, ReleaseState, Renewal, RenewState } from '../../core/backend.js'
-import { asFailed } from './errors.js'
 import type { Leases } from './leases.js'
 
 export class SessionSteps {
@@ -12,32 +11,20 @@ export class SessionSteps {
 
   /** Nobody else can have it: it is granted, or found. */
   async claim(claim: Claim): Promise<ClaimState> {
-    try {
-      const lease = await this.#leases.open(claim.lease!.id, claim.ttlMs)
-      lease.session = claim
-      return { status: 'held', epoch: 1n, waiting: 0 }
-    } catch (error) {
-      return asFailed(error)
-    }
+    const lease = await this.#leases.open(claim.lease!.id, claim.ttlMs)
+    lease.session = claim
+    return { status: 'held', epoch: 1n, waiting: 0 }
   }
 
   async renew({ claim }: Renewal): Promise<RenewState> {
     const lease = this.#leases.ofSession(claim.lease!.id)
-    try {
-      if (lease) await this.#leases.renew(lease)
-      return lease && !lease.isOver ? { status: 'held', waiting: undefined } : { status: 'lost' }
-    } catch (error) {
-      return asFailed(error)
-    }
+    if (lease) await this.#leases.renew(lease)
+    return lease && !lease.isOver ? { status: 'held', waiting: undefined } : { status: 'lost' }
   }
 
   /** With all that the session has. */
   async release(claim: Claim): Promise<ReleaseState> {
-    try {
-      await this.#leases.revoke(claim.lease!.id)
-      return { status: 'released' }
-    } catch (error) {
-      return asFailed(error)
-    }
+    await this.#leases.revoke(claim.lease!.id)
+    return { status: 'released' }
   }
 }

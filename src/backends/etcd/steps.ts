@@ -9,7 +9,7 @@ import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { EtcdClient } from './client/client.js'
 import type { DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
-import { asFailed, isLeaseGone, mayBeDone } from './errors.js'
+import { isLeaseGone, mayBeDone } from './errors.js'
 import { inspect } from './inspect.js'
 import { memberDirectory, memberKey, toBytes, Keys } from './keys.js'
 import { Leases, type Lease, type LeaseListener } from './leases.js'
@@ -59,10 +59,7 @@ export class Steps implements LeaseListener, LookoutListener {
 
   claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
     const never = neverHolds(claim)
-    return never ? Promise.resolve(never) : this.#claim(claim, ifBusy).catch(asFailed)
-  }
-
-  #claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
+    if (never) return Promise.resolve(never)
     const own = this.#claims.named(claim)
     if (own) return this.#askAgain(own, ifBusy)
     // Where there are several slots, only who is in line knows whether there is one left.
@@ -73,16 +70,18 @@ export class Steps implements LeaseListener, LookoutListener {
     if (claim.lease) await this.#afterLast(claim, claim.lease)
     for (let tries = 1; ; tries++) {
       const sentAt = this.#now
-      const lease = claim.lease ? this.#leaseOf(claim.lease) : this.leases.for(claim.ttlMs)
+      const lease = claim.lease ? this.#leaseOf(claim.lease) : this.leases.for(claim.ttlMs, sentAt)
       const own = this.#newOwn(claim, lease instanceof Promise ? await lease : lease)
       const outcome = this.#txns.run(ifBusy === 'leave' ? taking(own) : claim.lease ? joiningOnce(own) : joining(own))
       const covered = this.#covered(own.lease, sentAt)
+      let answer: Outcome | undefined
       try {
-        const answer = await this.#answerAbout(own, outcome)
+        answer = await outcome
         if (covered) await covered
         const state = this.#asked(own, sentAt, ifBusy, answer)
         return state instanceof Promise ? await state : state
       } catch (error) {
+        if (!answer) this.#unanswered(own, error)
         if (isLeaseGone(error)) this.leases.over(own.lease)
         if (own.lease.isOver && claim.lease) throw hasEnded(claim.lease)
         if (own.lease.isOver && tries < TRIES) continue
@@ -121,11 +120,8 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   /** What was refused has left nothing behind. Of all else that fails, such as the renewal of the lease, that is not known. */
-  #answerAbout(own: OwnClaim, outcome: Promise<Outcome>): Promise<Outcome> {
-    return outcome.catch((error: unknown) => {
-      if (!mayBeDone(error)) this.#gone(own, false)
-      throw error
-    })
+  #unanswered(own: OwnClaim, error: unknown): void {
+    if (!mayBeDone(error)) this.#gone(own, false)
   }
 
   /** It may be there. Unless it is asked for again, it goes at its TTL: else it would stay for as long as its lease is kept alive. */
@@ -274,7 +270,7 @@ export class Steps implements LeaseListener, LookoutListener {
     if (claim.lease) return this.#newMember(claim, lease, value)
     const directory = this.#keys.directory(resource)
     const keyNumber = this.#numbers.take(directory)
-    const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.id, keyNumber.number), lease, value, keyNumber)
+    const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.name, keyNumber.number), lease, value, keyNumber)
     own.writes++
     this.#claims.add(own)
     return own
@@ -302,25 +298,21 @@ export class Steps implements LeaseListener, LookoutListener {
   async renew(renewal: Renewal): Promise<RenewState> {
     // It may say another thing by the time of the answer.
     const { claim, ttlMs, exact, from, counting } = renewal
-    try {
-      if (from !== undefined) return await this.#takeOver(claim, ttlMs, from)
-      const own = this.#claims.named(claim)
-      const sentAt = this.#now
-      // It may hold without our knowing.
-      if (own?.state === 'waiting') this.#settle(own, await this.#look(own))
-      if (!own?.isHeld || own.until <= sentAt) return { status: 'lost' }
-      if (own.state === 'revoked') {
-        this.#seen(own, await this.#look(own))
-        return this.#renewed(own, undefined)
-      }
-      const needsAnother = exact ? ttlMs !== own.value.ttl : ttlMs > own.value.ttl
-      const renewed = needsAnother ? this.#move(own, ttlMs, sentAt) : this.#prolong(own, ttlMs, sentAt)
-      const [line] = await Promise.all([counting || own.isToBeSeen ? this.#look(own) : undefined, renewed])
-      if (line) this.#seen(own, line)
-      return this.#renewed(own, line?.waiting)
-    } catch (error) {
-      return asFailed(error)
+    if (from !== undefined) return this.#takeOver(claim, ttlMs, from)
+    const own = this.#claims.named(claim)
+    const sentAt = this.#now
+    // It may hold without our knowing.
+    if (own?.state === 'waiting') this.#settle(own, await this.#look(own))
+    if (!own?.isHeld || own.until <= sentAt) return { status: 'lost' }
+    if (own.state === 'revoked') {
+      this.#seen(own, await this.#look(own))
+      return this.#renewed(own, undefined)
     }
+    const needsAnother = exact ? ttlMs !== own.value.ttl : ttlMs > own.value.ttl
+    const renewed = needsAnother ? this.#move(own, ttlMs, sentAt) : this.#prolong(own, ttlMs, sentAt)
+    const [line] = await Promise.all([counting || own.isToBeSeen ? this.#look(own) : undefined, renewed])
+    if (line) this.#seen(own, line)
+    return this.#renewed(own, line?.waiting)
   }
 
   #settle(own: OwnClaim, line: Line): void {
@@ -419,13 +411,16 @@ export class Steps implements LeaseListener, LookoutListener {
         kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
         success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }], isLikely: false, lease: lease.id,
       })
+      let answer: Outcome | undefined
       try {
-        const { succeeded } = await this.#answerAbout(own, outcome)
+        answer = await outcome
+        const { succeeded } = answer
         if (succeeded && before) this.#claims.leaves(before)
         // The key has its number, and is not ours to name any more.
         if (succeeded && before?.keyNumber) this.#numbers.spend()
         if (succeeded) return await this.#tookOver(own, sentAt, line)
       } catch (error) {
+        if (!answer) this.#unanswered(own, error)
         if (isLeaseGone(error)) this.leases.over(lease)
         this.#failedToAsk(own)
         if (before && !this.#claims.at(own.key)) this.#claims.add(before)
@@ -452,23 +447,22 @@ export class Steps implements LeaseListener, LookoutListener {
     const own = this.#claims.named(claim)
     // What is not known here is not the session's any more.
     if (claim.lease && !own) return Promise.resolve({ status: 'not-held' })
-    const status = own ? this.#delete(own) : this.#others.release(claim)
-    return status.then(asReleased, asFailed)
+    return own ? this.#delete(own) : this.#others.release(claim)
   }
 
-  #delete(own: OwnClaim): Promise<'released' | 'not-held' | 'unknown'> {
+  #delete(own: OwnClaim): Promise<ReleaseState> {
     const deleted = this.#deleteNow(own)
     own.leaving = deleted
     return deleted
   }
 
-  async #deleteNow(own: OwnClaim): Promise<'released' | 'not-held' | 'unknown'> {
+  async #deleteNow(own: OwnClaim): Promise<ReleaseState> {
     const { isUnsure, isHeld, key, directory } = own
-    if (own.claim.lease && this.#claims.at(key) !== own) return 'not-held'
+    if (own.claim.lease && this.#claims.at(key) !== own) return { status: 'not-held' }
     this.#lookouts.leave(own)
     own.state = 'leaving'
     own.writes++
-    if (own.claim.lease && own.createRevision === 0n && !(await this.#isFound(own))) return 'unknown'
+    if (own.claim.lease && own.createRevision === 0n && !(await this.#isFound(own))) return { status: 'unknown' }
     const remove: RequestOp = { kind: 'delete', key }
     // One that waits may have come to hold it without our knowing.
     const success: RequestOp[] = isHeld ? [remove] : [rangeOf(directory), remove]
@@ -485,11 +479,11 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#gone(own, deleted === 1 && isSpotless(own, 2))
     // It may have gone to another lease without our knowing.
     if (!succeeded && own.moves > 0) return this.#others.release(own.claim)
-    if (deleted === 0) return isUnsure ? 'unknown' : 'not-held'
-    if (isHeld) return 'released'
+    if (deleted === 0) return { status: isUnsure ? 'unknown' : 'not-held' }
+    if (isHeld) return { status: 'released' }
     const line = lineOf(own.directory, responses[0])
     const standing = line.find(key)
-    return standing && line.holds(standing) ? 'released' : 'not-held'
+    return { status: standing && line.holds(standing) ? 'released' : 'not-held' }
   }
 
   /**
@@ -666,10 +660,6 @@ export class Steps implements LeaseListener, LookoutListener {
 /** There is no other lease that a session could have its claims on; one that has come since is of whoever has taken the session up again. */
 function hasEnded({ id }: Pick<Leased, 'id'>): SessionExpiredError {
   return new SessionExpiredError(`The session ${id.toString(16)} has ended: etcd has no such lease any more.`)
-}
-
-function asReleased(status: 'released' | 'not-held' | 'unknown'): ReleaseState {
-  return { status }
 }
 
 /** It may have come to this while something was awaited. */

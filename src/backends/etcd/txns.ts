@@ -94,8 +94,8 @@ export class Txns {
     const success: RequestOp[] = []
     for (const { step } of part) {
       if (together && step.isLikely) {
-        if (step.compare) compare.push(...step.compare)
-        success.push(...step.success)
+        if (step.compare) for (const one of step.compare) compare.push(one)
+        for (const one of step.success) success.push(one)
       } else {
         success.push(nested(step))
       }

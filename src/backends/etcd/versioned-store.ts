@@ -54,7 +54,7 @@ export class EtcdVersionedStore implements VersionedStore {
     for (const held of commit.holds ?? []) {
       const own = this.#findHeld(held)
       if (!own) return { status: 'not-held', claim: held.claim }
-      owned.push(new OwnedKey(held, own.key, held.claim.lease ? undefined : writeValue(own.value)))
+      owned.push(new OwnedKey(held, own.key, held.claim.lease ? undefined : Buffer.from(writeValue(own.value))))
     }
     let unknown: CommitState | undefined
     for (let tries = 1; ; tries++) {

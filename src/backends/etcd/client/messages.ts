@@ -26,7 +26,8 @@ export interface RangeRequest {
 
 export interface PutRequest {
   readonly key: Key
-  readonly value?: Uint8Array
+  /** As text it is written in UTF-8. */
+  readonly value?: Uint8Array | string
   readonly lease?: bigint
   readonly prevKv?: boolean
   readonly ignoreValue?: boolean
@@ -159,7 +160,8 @@ export function writeRange(writer: Writer, request: RangeRequest): void {
 
 function writePut(writer: Writer, request: PutRequest): void {
   writer.bytes(1, request.key)
-  writer.bytes(2, request.value)
+  if (typeof request.value === 'string') writer.text(2, request.value)
+  else writer.bytes(2, request.value)
   writer.int64(3, request.lease)
   writer.flag(4, request.prevKv)
   writer.flag(5, request.ignoreValue)

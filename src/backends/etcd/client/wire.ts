@@ -20,6 +20,10 @@ const SAFE_HIGH = 2 ** 21
 export class Writer {
   #bytes: Buffer
   #length: number
+  /** The last 64-bit number, and its halves. */
+  #divided = 0n
+  #low = 0
+  #high = 0
 
   constructor(reserved = 0) {
     this.#bytes = Buffer.allocUnsafe(FIRST_SIZE)
@@ -38,7 +42,12 @@ export class Writer {
   }
 
   text(field: number, value: string): void {
-    this.bytes(field, Buffer.from(value))
+    if (value === '') return
+    const length = Buffer.byteLength(value)
+    this.#makeRoom(length + 15)
+    this.#varint(field * 8 + BYTES)
+    this.#varint(length)
+    this.#length += this.#bytes.write(value, this.#length, 'utf8')
   }
 
   flag(field: number, value: boolean | undefined): void {
@@ -61,8 +70,14 @@ export class Writer {
   int64Always(field: number, value: bigint): void {
     this.#makeRoom(20)
     this.#varint(field * 8 + VARINT)
-    let low = Number(BigInt.asUintN(32, value))
-    let high = Number(BigInt.asUintN(32, value >> 32n))
+    // One lease is named many times.
+    if (value !== this.#divided) {
+      this.#divided = value
+      this.#low = Number(BigInt.asUintN(32, value))
+      this.#high = Number(BigInt.asUintN(32, value >> 32n))
+    }
+    let low = this.#low
+    let high = this.#high
     while (high > 0 || low > 0x7f) {
       this.#bytes[this.#length++] = (low & 0x7f) | 0x80
       low = ((low >>> 7) | (high << 25)) >>> 0
