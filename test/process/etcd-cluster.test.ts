@@ -2,16 +2,24 @@
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { connect, Mutex, type ConnectOptions, type LockManager } from '../../src/index.js'
+import { createEtcdClient, type EtcdClient } from '../../src/backends/etcd/client/client.js'
+import { connect, Mutex, type ConnectOptions, type DistributedLock, type LockManager } from '../../src/index.js'
+import { Gate } from '../fault/gate.js'
 import { inversions, overlaps, repeats, type Hold } from '../support/check.js'
 import { Contenders } from '../support/contenders.js'
 import { startEtcdCluster, type EtcdCluster } from '../support/etcd-cluster.js'
-import { startEtcd } from '../support/etcd-server.js'
+import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
+import { sends, startProxy, type Fault } from '../support/tcp-proxy.js'
 import { until } from '../support/until.js'
 import { within } from '../support/within.js'
 import { spawnWorker, type Worker } from '../support/workers.js'
 
 const RECOVERY_MS = 30_000
+const STILL_ROUNDS = 6
+/** Its lease lasts a second longer. Renewed so seldom, it does not find out by itself in the time in which it must be told. */
+const STILL = { ttlMs: 3_000, renewEveryMs: 2_000 }
+const STILL_MS = 4_300
+const TOLD_MS = 1_000
 
 function expectOrder(holds: readonly Hold[]): void {
   expect(overlaps(holds)).toEqual([])
@@ -33,8 +41,64 @@ async function queued(locks: LockManager, wanted: string, count: number): Promis
   })
 }
 
+/** One that holds, one that waits behind it, and the moments at which something has become of them. */
+class Pair {
+  deletedAt = Infinity
+  lostAt = Infinity
+  grantedAt = Infinity
+  readonly lock: DistributedLock
+  readonly next: Promise<DistributedLock>
+
+  private constructor(lock: DistributedLock, next: LockManager) {
+    this.lock = lock
+    lock.signal.addEventListener('abort', () => (this.lostAt = performance.now()))
+    this.next = next.lock(lock.key, STILL).then((second) => {
+      this.grantedAt = performance.now()
+      return second
+    })
+  }
+
+  static async of(key: string, locks: LockManager, next: LockManager, raw: EtcdClient): Promise<Pair> {
+    const lock = await within(RECOVERY_MS, 'a lock', locks.lock(key, STILL))
+    const directory = { key: Buffer.from(`test/${key}/`), rangeEnd: Buffer.from(`test/${key}0`) }
+    const { kvs: [kv] } = await raw.range(directory)
+    const pair = new Pair(lock, next)
+    await new Promise<void>((resolve) => raw.watch(directory, {
+      onCreated: () => resolve(),
+      onEvents: (events) => {
+        if (events.some(({ type, key }) => type === 'delete' && key.equals(kv!.key))) pair.deletedAt = performance.now()
+      },
+      onLost: () => {},
+    }))
+    await queued(next, key, 1)
+    return pair
+  }
+
+  /** Whether its key was deleted though its holder had renewed it in time. If not, it is released. */
+  async wasEarly(): Promise<boolean> {
+    if (this.deletedAt < Infinity) {
+      await sleep(Math.max(0, this.deletedAt + TOLD_MS - performance.now()))
+      expect(this.lock.signal.aborted).toBe(true)
+      expect(this.lostAt - this.deletedAt).toBeLessThan(TOLD_MS)
+      return !(this.lock.signal.reason as Error).message.includes('not renewed within its TTL')
+    }
+    this.lock.assertHeld()
+    this.lostAt = performance.now()
+    expect(await within(RECOVERY_MS, 'an answer', this.lock.release())).toBe(true)
+    return false
+  }
+
+  /** As one who holds it writes to what it guards. */
+  write(gate: Gate, { key, fence }: DistributedLock): boolean {
+    const visit = { op: String(fence), key, fence, workload: 'fenced' } as const
+    const { value } = gate.visit({ ...visit, what: 'read' })
+    return gate.visit({ ...visit, what: 'write', base: value }).accepted
+  }
+}
+
 describe('a cluster of three', () => {
   let cluster: EtcdCluster
+  const cuts: Fault[] = []
   const route = { spawnMany: (count: number) => Promise.all(Array.from({ length: count }, () => spawnWorker({ url: cluster.url }))) }
 
   beforeAll(async () => {
@@ -42,9 +106,26 @@ describe('a cluster of three', () => {
   })
   afterAll(() => cluster.stop())
   afterEach(async () => {
+    for (const cut of cuts.splice(0)) cut.heal()
     for (const node of cluster.nodes) if (!node.isUp) await node.resume().catch(() => node.start())
     await cluster.healthy()
   })
+
+  /** Until it is healed, or the test is over. */
+  async function cutOff(node: EtcdServer): Promise<Fault> {
+    const cut = await cluster.cutOff(node)
+    cuts.push(cut)
+    return cut
+  }
+
+  /** Also for those who come. */
+  async function expectKept(lock: DistributedLock): Promise<void> {
+    lock.assertHeld()
+    expect(lock.signal.aborted).toBe(false)
+    const other = await open(cluster.url)
+    expect(await within(RECOVERY_MS, 'an answer', other.tryLock(lock.key))).toBeNull()
+    lock.assertHeld()
+  }
 
   it('8 processes that contend for several keys are served, one at a time, with growing fences', async () => {
     const keys = ['a', 'b', 'c']
@@ -69,17 +150,16 @@ describe('a cluster of three', () => {
   })
 
   it('a leader that is killed while somebody holds: no second holder, and waiters go on', async () => {
+    // It has to be renewed to be held at the end.
+    const ttlMs = 3_000
     const contenders = await Contenders.start(route, ['leader 1', 'leader 2'])
     const locks = await open(cluster.url)
     for (let i = 0; i < 2; i++) {
-      const kept = await within(RECOVERY_MS, 'a lock', locks.lock(`kept ${i}`, { ttlMs: 20_000 }))
+      const kept = await within(RECOVERY_MS, 'a lock', locks.lock(`kept ${i}`, { ttlMs }))
       const leader = await cluster.leader()
       await leader.kill()
-      await contenders.allServed(RECOVERY_MS)
-      kept.assertHeld()
-      expect(kept.signal.aborted).toBe(false)
-      const other = await open(cluster.url)
-      expect(await within(RECOVERY_MS, 'an answer', other.tryLock(kept.key))).toBeNull()
+      await Promise.all([contenders.allServed(RECOVERY_MS), sleep(ttlMs + 500)])
+      await expectKept(kept)
       await leader.start()
       await cluster.healthy()
       expect(await within(RECOVERY_MS, 'an answer', kept.release())).toBe(true)
@@ -88,50 +168,79 @@ describe('a cluster of three', () => {
   })
 
   it('a leader that is cut off from the others: no second holder, and waiters go on', async () => {
+    // A renewal is due after a third of it, and two members may be silent for a second each before the third is asked.
+    const ttlMs = 5_000
     const contenders = await Contenders.start(route, ['cut 1', 'cut 2'])
+    const locks = await open(cluster.url)
     for (let i = 0; i < 2; i++) {
-      const cut = await cluster.cutOff(await cluster.leader())
-      await contenders.allServed(RECOVERY_MS)
+      const kept = await within(RECOVERY_MS, 'a lock', locks.lock(`kept ${i}`, { ttlMs }))
+      const cut = await cutOff(await cluster.leader())
+      await Promise.all([contenders.allServed(RECOVERY_MS), sleep(ttlMs + 500)])
+      await expectKept(kept)
       cut.heal()
       await cluster.healthy()
       await contenders.allServed(RECOVERY_MS)
+      await expectKept(kept)
+      expect(await within(RECOVERY_MS, 'an answer', kept.release())).toBe(true)
     }
     expectOrder(await contenders.end(RECOVERY_MS))
   })
 
-  // etcd 3.4.23 may end leases early that were renewed while its leader stood still (etcd#15247). Then the holder is told, and the
-  // fence tells the two apart; but for a moment both believe that they hold.
-  it('a leader that stands still for longer than the TTL: whoever has lost its lock is told, and fences grow', async () => {
-    const workers = await route.spawnMany(3)
-    const held = await Promise.all(workers.map((worker, i) => worker.call('lock', `still ${i}`, { ttlMs: 2_000 })))
-    const others = await open(cluster.url)
-    const leader = await cluster.leader()
-    await leader.pause()
-    await sleep(4_000)
-    await leader.resume()
-    await cluster.healthy()
-    for (const [i, worker] of workers.entries()) {
-      const { aborted } = await worker.call('probe', held[i]!.id)
-      const taken = await within(RECOVERY_MS, 'an answer', others.tryLock(`still ${i}`, { ttlMs: 2_000 }))
-      // By now it may have been told.
-      if (taken === null) continue
-      await until('the loss to be known', async () => (await worker.call('probe', held[i]!.id)).aborted)
-      expect(taken.fence).toBeGreaterThan(held[i]!.fence)
-      expect(typeof aborted).toBe('boolean')
+  // etcd 3.4.23 may end leases that were renewed while its leader stood still (etcd#15247): in a third of the rounds. Then for a
+  // moment both believe that they hold: the one is told, and the fence tells its late write from the other's.
+  it('a leader that stands still for longer than the TTL: whoever has lost its lock is told, and what it still writes is refused', async (context) => {
+    const gate = new Gate('advances on reads', () => {})
+    const managers = await Promise.all(Array.from({ length: 4 }, () => open(cluster.url)))
+    const next = await open(cluster.url)
+    let early = 0
+    for (let round = 0; round < STILL_ROUNDS && early === 0; round++) {
+      // What is deleted is to be heard of at once.
+      const raw = createEtcdClient({ endpoints: (await cluster.followers()).map(({ endpoint }) => endpoint) })
+      onTestFinished(() => raw.close())
+      const pairs = await Promise.all(managers.map((locks, i) => Pair.of(`still ${round} ${i}`, locks, next, raw)))
+      for (const pair of pairs) expect(pair.write(gate, pair.lock)).toBe(true)
+      const leader = await cluster.leader()
+      await leader.pause()
+      await sleep(STILL_MS)
+      await leader.resume()
+      await cluster.healthy()
+      await sleep(TOLD_MS)
+      for (const pair of pairs) {
+        const isEarly = await pair.wasEarly()
+        if (isEarly) early++
+        const second = await within(RECOVERY_MS, 'the next one', pair.next)
+        expect(second.fence).toBeGreaterThan(pair.lock.fence)
+        expect(pair.lostAt).toBeLessThan(pair.grantedAt + (isEarly ? TOLD_MS : 0))
+        expect(pair.write(gate, second)).toBe(true)
+        expect(pair.write(gate, pair.lock)).toBe(false)
+        // Not always true: its lease may have been among those that ended.
+        await within(RECOVERY_MS, 'an answer', second.release())
+      }
     }
+    if (early === 0) context.skip(`etcd has ended no lease early in ${STILL_ROUNDS} rounds`)
   })
 
   it('a member that is silent though its connection is well: leases are renewed elsewhere', async () => {
     const [follower] = await cluster.followers()
-    // First in the list, so it is asked first.
-    const rest = cluster.nodes.filter((node) => node !== follower)
-    const locks = await open(`etcd://${[follower!, ...rest].map(({ port }) => `127.0.0.1:${port}`).join(',')}`)
-    const lock = await locks.lock('silent', { ttlMs: 3_000 })
+    const proxies = await Promise.all(cluster.nodes.map(({ port }) => startProxy({ to: { port } })))
+    onTestFinished(async () => void (await Promise.all(proxies.map((proxy) => proxy.close()))))
+    const own = proxies[cluster.nodes.indexOf(follower!)]!
+    const others = proxies.filter((proxy) => proxy !== own)
+    const elsewhere = () => others.flatMap(({ connections }) => connections)
+    // Clients begin at any member: that it is this one, the others see to.
+    for (const proxy of others) proxy.refuse()
+    const locks = await open(`etcd://${proxies.map(({ port }) => `127.0.0.1:${port}`).join(',')}`)
+    const lock = await locks.lock('silent', { ttlMs: 4_000 })
     const { signal } = lock
-    const cut = await cluster.cutOff(follower!)
+    await Promise.all(others.map((proxy) => proxy.accept()))
+    // It has lost its leader, and does not say so where leases are renewed: calls find out, but that is another connection.
+    const cut = await cutOff(follower!)
+    own.hold({ direction: 'down', only: sends('/etcdserverpb.Watch/Watch') })
+    expect(elsewhere()).toEqual([])
     await sleep(5_000)
     expect(signal.aborted).toBe(false)
     lock.assertHeld()
+    expect(elsewhere()).not.toEqual([])
     cut.heal()
     expect(await within(RECOVERY_MS, 'an answer', lock.release())).toBe(true)
   })
