@@ -7,6 +7,7 @@ import { connect, Mutex, type ConnectOptions, type DistributedLock, type LockMan
 import { Gate } from '../fault/gate.js'
 import { inversions, overlaps, repeats, type Hold } from '../support/check.js'
 import { Contenders } from '../support/contenders.js'
+import { callsDuring } from '../support/etcd-calls.js'
 import { startEtcdCluster, type EtcdCluster } from '../support/etcd-cluster.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { sends, startProxy, type Fault } from '../support/tcp-proxy.js'
@@ -147,6 +148,22 @@ describe('a cluster of three', () => {
     await holder.kill()
     const second = await within(5_000, 'the next one', waiting)
     expect(second.fence).toBeGreaterThan(first.fence)
+  })
+
+  // Leases begin anew with a new leader: whoever comes next waits for longer, and never for less.
+  it('a holder that is killed with the leader: the next one has the key, and not before the holder would have lost it', async () => {
+    const [holder, next] = (await route.spawnMany(2)) as [Worker, Worker]
+    const locks = await open(cluster.url)
+    const first = await holder.call('lock', 'both', { ttlMs: 2_000 })
+    const waiting = next.call('lock', 'both', { ttlMs: 2_000 })
+    await queued(locks, 'both', 1)
+    const leader = await cluster.leader()
+    const { at, remainingMs } = await holder.call('probe', first.id)
+    await Promise.all([holder.kill(), leader.kill()])
+    const second = await within(10_000, 'the next one', waiting)
+    expect(second.fence).toBeGreaterThan(first.fence)
+    const { at: grantedAt } = await next.event('acquired')
+    expect(Number(grantedAt - at) / 1e6).toBeGreaterThan(remainingMs)
   })
 
   it('a leader that is killed while somebody holds: no second holder, and waiters go on', async () => {
@@ -293,10 +310,36 @@ describe('a server that', () => {
     for (let i = 0; i < 20; i++) await server.ctl('put', `filler ${i}`, filler).catch(() => {})
     const refused = await locks.lock('new', { waitMs: 500 }).catch((error: unknown) => error as Error)
     expect((refused as Error).message).toContain('database space exceeded')
-    // In one breath with one that is refused.
-    const [, released] = await Promise.all([locks.tryLock('newer').catch(() => {}), held.release()])
-    expect(released).toBe(true)
+    // In one breath with one that is refused: they are one request, which fails, and then one each.
+    const during = await callsDuring(server, async () => {
+      const [newer, released] = await Promise.all([locks.lock('newer', { waitMs: 500 }).catch((error: unknown) => error as Error), held.release()])
+      expect((newer as Error).message).toContain('database space exceeded')
+      expect(released).toBe(true)
+    })
+    expect(during['Txn']).toBe(3)
     expect(await other.release()).toBe(true)
+  })
+
+  it('takes 16 operations at once: 100 locks that are asked for together are held, and released', async () => {
+    await using server = await startEtcd({ args: ['--max-txn-ops=16'] })
+    const locks = await open(server.url)
+    const during = await callsDuring(server, async () => {
+      const held = await Promise.all(Array.from({ length: 100 }, (_, i) => locks.lock(`k${i}`)))
+      for (const lock of held) lock.assertHeld()
+      expect(await Promise.all(held.map((lock) => lock.release()))).toEqual(held.map(() => true))
+    })
+    // A claim is two operations, a release one: so many are left when what is too much is halved.
+    expect(during['Txn']).toBeGreaterThanOrEqual(100 / 8 + 100 / 16)
+  })
+
+  it('takes 64 KiB at once: 120 claims with 4 KiB of metadata each are held', async () => {
+    await using server = await startEtcd({ args: ['--max-request-bytes=65536'] })
+    const locks = await open(server.url)
+    const metadata = 'x'.repeat(4_000)
+    const held = await Promise.all(Array.from({ length: 120 }, (_, i) => locks.lock(`k${i}`, { metadata })))
+    for (const lock of held) lock.assertHeld()
+    expect(await server.ctl('get', '--prefix', 'test/k', '--keys-only').then((text) => text.match(/^test\/k/gm))).toHaveLength(120)
+    expect(await Promise.all(held.map((lock) => lock.release()))).toEqual(held.map(() => true))
   })
 
   it('forgets tokens after a second: renewals, claims and those who wait go on', async () => {
