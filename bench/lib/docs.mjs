@@ -61,10 +61,11 @@ their clients. "transaction" is the lock of many a design document: BEGIN, SELEC
     where: 'with the server beside the clients, and of its disk',
     servers: { etcd: 'etcd' },
     isListed: (name) => name === 'holdfast',
-    words: `The server is one member with its default settings: what is answered is on the disk. "node:http2" is the client that Node comes \
-with, and two requests by hand: a transaction that puts a key and reads who else is there, and a delete; nobody can wait. "clientv3 (Go)" is \
-the Mutex of etcd's own client, of the server's version: one client and one session for a process, and where workers of a process \
-want the same key a session for each, as its documentation asks for.`,
+    words: `The server is one member with its default settings, but that it compacts old revisions, as one does that is used for long; what is \
+answered is on the disk. "node:http2" is the client that Node comes with, and two requests by hand: a transaction that puts a key and \
+reads who else is there, and a delete; nobody can wait. "clientv3 (Go)" is the Mutex of etcd's own client, of the server's version: one client and one session for a process, and where workers of a process \
+want the same key a session for each, as its documentation asks for. It serves waiters strictly in order, as "holdfast strict" does: that is \
+like for like. Without it a process serves its own in turns, in memory.`,
     other: 'On Redis: [benchmarks](bench.md).'
   }
 ]

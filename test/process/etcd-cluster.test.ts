@@ -2,16 +2,25 @@
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { connect, Mutex, type ConnectOptions, type LockManager } from '../../src/index.js'
+import { createEtcdClient, type EtcdClient } from '../../src/backends/etcd/client/client.js'
+import { connect, Mutex, type ConnectOptions, type DistributedLock, type LockManager } from '../../src/index.js'
+import { Gate } from '../fault/gate.js'
 import { inversions, overlaps, repeats, type Hold } from '../support/check.js'
 import { Contenders } from '../support/contenders.js'
+import { callsDuring } from '../support/etcd-calls.js'
 import { startEtcdCluster, type EtcdCluster } from '../support/etcd-cluster.js'
-import { startEtcd } from '../support/etcd-server.js'
+import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
+import { sends, startProxy, type Fault } from '../support/tcp-proxy.js'
 import { until } from '../support/until.js'
 import { within } from '../support/within.js'
 import { spawnWorker, type Worker } from '../support/workers.js'
 
 const RECOVERY_MS = 30_000
+const STILL_ROUNDS = 6
+/** Its lease lasts a second longer. Renewed so seldom, it does not find out by itself in the time in which it must be told. */
+const STILL = { ttlMs: 3_000, renewEveryMs: 2_000 }
+const STILL_MS = 4_300
+const TOLD_MS = 1_000
 
 function expectOrder(holds: readonly Hold[]): void {
   expect(overlaps(holds)).toEqual([])
@@ -33,8 +42,66 @@ async function queued(locks: LockManager, wanted: string, count: number): Promis
   })
 }
 
+/** One that holds, one that waits behind it, and the moments at which something has become of them. */
+class Pair {
+  deletedAt = Infinity
+  lostAt = Infinity
+  grantedAt = Infinity
+  readonly lock: DistributedLock
+  readonly next: Promise<DistributedLock>
+
+  private constructor(lock: DistributedLock, next: LockManager) {
+    this.lock = lock
+    lock.signal.addEventListener('abort', () => (this.lostAt = performance.now()))
+    this.next = next.lock(lock.key, STILL).then((second) => {
+      this.grantedAt = performance.now()
+      return second
+    })
+  }
+
+  static async of(key: string, locks: LockManager, next: LockManager, raw: EtcdClient): Promise<Pair> {
+    const lock = await within(RECOVERY_MS, 'a lock', locks.lock(key, STILL))
+    const directory = { key: Buffer.from(`test/${key}/`), rangeEnd: Buffer.from(`test/${key}0`) }
+    const { kvs: [kv] } = await raw.range(directory)
+    const pair = new Pair(lock, next)
+    await new Promise<void>((resolve) => raw.watch(directory, {
+      onCreated: () => resolve(),
+      onEvents: (events) => {
+        if (events.some(({ type, key }) => type === 'delete' && key.equals(kv!.key))) pair.deletedAt = performance.now()
+      },
+      onLost: () => {},
+    }))
+    await queued(next, key, 1)
+    return pair
+  }
+
+  /** Whether its key was deleted before its holder had lost it by its own clock. If it is there, it is released. */
+  async wasEarly(): Promise<boolean> {
+    const { signal } = this.lock
+    if (this.deletedAt < Infinity) {
+      await sleep(Math.max(0, this.deletedAt + TOLD_MS - performance.now()))
+      expect(signal.aborted).toBe(true)
+      expect(this.lostAt - this.deletedAt).toBeLessThan(TOLD_MS)
+      return this.deletedAt < this.lostAt || !(signal.reason as Error).message.includes('not renewed within its TTL')
+    }
+    // Its own clock has ended it, and its key is still there.
+    if (signal.aborted) return false
+    this.lostAt = performance.now()
+    expect(await within(RECOVERY_MS, 'an answer', this.lock.release())).toBe(true)
+    return false
+  }
+
+  /** As one who holds it writes to what it guards. */
+  write(gate: Gate, { key, fence }: DistributedLock): boolean {
+    const visit = { op: String(fence), key, fence, workload: 'fenced' } as const
+    const { value } = gate.visit({ ...visit, what: 'read' })
+    return gate.visit({ ...visit, what: 'write', base: value }).accepted
+  }
+}
+
 describe('a cluster of three', () => {
   let cluster: EtcdCluster
+  const cuts: Fault[] = []
   const route = { spawnMany: (count: number) => Promise.all(Array.from({ length: count }, () => spawnWorker({ url: cluster.url }))) }
 
   beforeAll(async () => {
@@ -42,9 +109,26 @@ describe('a cluster of three', () => {
   })
   afterAll(() => cluster.stop())
   afterEach(async () => {
+    for (const cut of cuts.splice(0)) cut.heal()
     for (const node of cluster.nodes) if (!node.isUp) await node.resume().catch(() => node.start())
     await cluster.healthy()
   })
+
+  /** Until it is healed, or the test is over. */
+  async function cutOff(node: EtcdServer): Promise<Fault> {
+    const cut = await cluster.cutOff(node)
+    cuts.push(cut)
+    return cut
+  }
+
+  /** Also for those who come. */
+  async function expectKept(lock: DistributedLock): Promise<void> {
+    lock.assertHeld()
+    expect(lock.signal.aborted).toBe(false)
+    const other = await open(cluster.url)
+    expect(await within(RECOVERY_MS, 'an answer', other.tryLock(lock.key))).toBeNull()
+    lock.assertHeld()
+  }
 
   it('8 processes that contend for several keys are served, one at a time, with growing fences', async () => {
     const keys = ['a', 'b', 'c']
@@ -68,18 +152,33 @@ describe('a cluster of three', () => {
     expect(second.fence).toBeGreaterThan(first.fence)
   })
 
+  // Leases begin anew with a new leader: whoever comes next waits for longer, and never for less.
+  it('a holder that is killed with the leader: the next one has the key, and not before the holder would have lost it', async () => {
+    const [holder, next] = (await route.spawnMany(2)) as [Worker, Worker]
+    const locks = await open(cluster.url)
+    const first = await holder.call('lock', 'both', { ttlMs: 2_000 })
+    const waiting = next.call('lock', 'both', { ttlMs: 2_000 })
+    await queued(locks, 'both', 1)
+    const leader = await cluster.leader()
+    const { at, remainingMs } = await holder.call('probe', first.id)
+    await Promise.all([holder.kill(), leader.kill()])
+    const second = await within(10_000, 'the next one', waiting)
+    expect(second.fence).toBeGreaterThan(first.fence)
+    const { at: grantedAt } = await next.event('acquired')
+    expect(Number(grantedAt - at) / 1e6).toBeGreaterThan(remainingMs)
+  })
+
   it('a leader that is killed while somebody holds: no second holder, and waiters go on', async () => {
+    // It has to be renewed to be held at the end.
+    const ttlMs = 3_000
     const contenders = await Contenders.start(route, ['leader 1', 'leader 2'])
     const locks = await open(cluster.url)
     for (let i = 0; i < 2; i++) {
-      const kept = await within(RECOVERY_MS, 'a lock', locks.lock(`kept ${i}`, { ttlMs: 20_000 }))
+      const kept = await within(RECOVERY_MS, 'a lock', locks.lock(`kept ${i}`, { ttlMs }))
       const leader = await cluster.leader()
       await leader.kill()
-      await contenders.allServed(RECOVERY_MS)
-      kept.assertHeld()
-      expect(kept.signal.aborted).toBe(false)
-      const other = await open(cluster.url)
-      expect(await within(RECOVERY_MS, 'an answer', other.tryLock(kept.key))).toBeNull()
+      await Promise.all([contenders.allServed(RECOVERY_MS), sleep(ttlMs + 500)])
+      await expectKept(kept)
       await leader.start()
       await cluster.healthy()
       expect(await within(RECOVERY_MS, 'an answer', kept.release())).toBe(true)
@@ -88,50 +187,79 @@ describe('a cluster of three', () => {
   })
 
   it('a leader that is cut off from the others: no second holder, and waiters go on', async () => {
+    // A renewal is due after a third of it, and two members may be silent for a second each before the third is asked.
+    const ttlMs = 5_000
     const contenders = await Contenders.start(route, ['cut 1', 'cut 2'])
+    const locks = await open(cluster.url)
     for (let i = 0; i < 2; i++) {
-      const cut = await cluster.cutOff(await cluster.leader())
-      await contenders.allServed(RECOVERY_MS)
+      const kept = await within(RECOVERY_MS, 'a lock', locks.lock(`kept ${i}`, { ttlMs }))
+      const cut = await cutOff(await cluster.leader())
+      await Promise.all([contenders.allServed(RECOVERY_MS), sleep(ttlMs + 500)])
+      await expectKept(kept)
       cut.heal()
       await cluster.healthy()
       await contenders.allServed(RECOVERY_MS)
+      await expectKept(kept)
+      expect(await within(RECOVERY_MS, 'an answer', kept.release())).toBe(true)
     }
     expectOrder(await contenders.end(RECOVERY_MS))
   })
 
-  // etcd 3.4.23 may end leases early that were renewed while its leader stood still (etcd#15247). Then the holder is told, and the
-  // fence tells the two apart; but for a moment both believe that they hold.
-  it('a leader that stands still for longer than the TTL: whoever has lost its lock is told, and fences grow', async () => {
-    const workers = await route.spawnMany(3)
-    const held = await Promise.all(workers.map((worker, i) => worker.call('lock', `still ${i}`, { ttlMs: 2_000 })))
-    const others = await open(cluster.url)
-    const leader = await cluster.leader()
-    await leader.pause()
-    await sleep(4_000)
-    await leader.resume()
-    await cluster.healthy()
-    for (const [i, worker] of workers.entries()) {
-      const { aborted } = await worker.call('probe', held[i]!.id)
-      const taken = await within(RECOVERY_MS, 'an answer', others.tryLock(`still ${i}`, { ttlMs: 2_000 }))
-      // By now it may have been told.
-      if (taken === null) continue
-      await until('the loss to be known', async () => (await worker.call('probe', held[i]!.id)).aborted)
-      expect(taken.fence).toBeGreaterThan(held[i]!.fence)
-      expect(typeof aborted).toBe('boolean')
+  // etcd 3.4.23 may end leases that were renewed while its leader stood still (etcd#15247): in a third of the rounds. Then for a
+  // moment both believe that they hold: the one is told, and the fence tells its late write from the other's.
+  it('a leader that stands still for longer than the TTL: whoever has lost its lock is told, and what it still writes is refused', async (context) => {
+    const gate = new Gate('advances on reads', () => {})
+    const managers = await Promise.all(Array.from({ length: 4 }, () => open(cluster.url)))
+    const next = await open(cluster.url)
+    let early = 0
+    for (let round = 0; round < STILL_ROUNDS && early === 0; round++) {
+      // What is deleted is to be heard of at once.
+      const raw = createEtcdClient({ endpoints: (await cluster.followers()).map(({ endpoint }) => endpoint) })
+      onTestFinished(() => raw.close())
+      const pairs = await Promise.all(managers.map((locks, i) => Pair.of(`still ${round} ${i}`, locks, next, raw)))
+      for (const pair of pairs) expect(pair.write(gate, pair.lock)).toBe(true)
+      const leader = await cluster.leader()
+      await leader.pause()
+      await sleep(STILL_MS)
+      await leader.resume()
+      await cluster.healthy()
+      await sleep(TOLD_MS)
+      for (const pair of pairs) {
+        const isEarly = await pair.wasEarly()
+        if (isEarly) early++
+        const second = await within(RECOVERY_MS, 'the next one', pair.next)
+        expect(second.fence).toBeGreaterThan(pair.lock.fence)
+        expect(pair.lostAt).toBeLessThan(pair.grantedAt + (isEarly ? TOLD_MS : 0))
+        expect(pair.write(gate, second)).toBe(true)
+        expect(pair.write(gate, pair.lock)).toBe(false)
+        // Not always true: its lease may have been among those that ended.
+        await within(RECOVERY_MS, 'an answer', second.release())
+      }
     }
+    if (early === 0) context.skip(`etcd has ended no lease early in ${STILL_ROUNDS} rounds`)
   })
 
   it('a member that is silent though its connection is well: leases are renewed elsewhere', async () => {
     const [follower] = await cluster.followers()
-    // First in the list, so it is asked first.
-    const rest = cluster.nodes.filter((node) => node !== follower)
-    const locks = await open(`etcd://${[follower!, ...rest].map(({ port }) => `127.0.0.1:${port}`).join(',')}`)
-    const lock = await locks.lock('silent', { ttlMs: 3_000 })
+    const proxies = await Promise.all(cluster.nodes.map(({ port }) => startProxy({ to: { port } })))
+    onTestFinished(async () => void (await Promise.all(proxies.map((proxy) => proxy.close()))))
+    const own = proxies[cluster.nodes.indexOf(follower!)]!
+    const others = proxies.filter((proxy) => proxy !== own)
+    const elsewhere = () => others.flatMap(({ connections }) => connections)
+    // Clients begin at any member: that it is this one, the others see to.
+    for (const proxy of others) proxy.refuse()
+    const locks = await open(`etcd://${proxies.map(({ port }) => `127.0.0.1:${port}`).join(',')}`)
+    const lock = await locks.lock('silent', { ttlMs: 4_000 })
     const { signal } = lock
-    const cut = await cluster.cutOff(follower!)
+    await Promise.all(others.map((proxy) => proxy.accept()))
+    // It has lost its leader, and does not say so where leases are renewed: calls find out, but that is another connection.
+    const cut = await cutOff(follower!)
+    own.hold({ direction: 'down', only: sends('/etcdserverpb.Watch/Watch') })
+    expect(elsewhere()).toEqual([])
     await sleep(5_000)
     expect(signal.aborted).toBe(false)
     lock.assertHeld()
+    expect(elsewhere()).not.toEqual([])
     cut.heal()
     expect(await within(RECOVERY_MS, 'an answer', lock.release())).toBe(true)
   })
@@ -184,10 +312,36 @@ describe('a server that', () => {
     for (let i = 0; i < 20; i++) await server.ctl('put', `filler ${i}`, filler).catch(() => {})
     const refused = await locks.lock('new', { waitMs: 500 }).catch((error: unknown) => error as Error)
     expect((refused as Error).message).toContain('database space exceeded')
-    // In one breath with one that is refused.
-    const [, released] = await Promise.all([locks.tryLock('newer').catch(() => {}), held.release()])
-    expect(released).toBe(true)
+    // In one breath with one that is refused: they are one request, which fails, and then one each.
+    const during = await callsDuring(server, async () => {
+      const [newer, released] = await Promise.all([locks.lock('newer', { waitMs: 500 }).catch((error: unknown) => error as Error), held.release()])
+      expect((newer as Error).message).toContain('database space exceeded')
+      expect(released).toBe(true)
+    })
+    expect(during['Txn']).toBe(3)
     expect(await other.release()).toBe(true)
+  })
+
+  it('takes 16 operations at once: 100 locks that are asked for together are held, and released', async () => {
+    await using server = await startEtcd({ args: ['--max-txn-ops=16'] })
+    const locks = await open(server.url)
+    const during = await callsDuring(server, async () => {
+      const held = await Promise.all(Array.from({ length: 100 }, (_, i) => locks.lock(`k${i}`)))
+      for (const lock of held) lock.assertHeld()
+      expect(await Promise.all(held.map((lock) => lock.release()))).toEqual(held.map(() => true))
+    })
+    // A claim is two operations, a release one: so many are left when what is too much is halved.
+    expect(during['Txn']).toBeGreaterThanOrEqual(100 / 8 + 100 / 16)
+  })
+
+  it('takes 64 KiB at once: 120 claims with 4 KiB of metadata each are held', async () => {
+    await using server = await startEtcd({ args: ['--max-request-bytes=65536'] })
+    const locks = await open(server.url)
+    const metadata = 'x'.repeat(4_000)
+    const held = await Promise.all(Array.from({ length: 120 }, (_, i) => locks.lock(`k${i}`, { metadata })))
+    for (const lock of held) lock.assertHeld()
+    expect(await server.ctl('get', '--prefix', 'test/k', '--keys-only').then((text) => text.match(/^test\/k/gm))).toHaveLength(120)
+    expect(await Promise.all(held.map((lock) => lock.release()))).toEqual(held.map(() => true))
   })
 
   it('forgets tokens after a second: renewals, claims and those who wait go on', async () => {

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { connect, Election, LockedError, LockReleasedError, Mutex, type ConnectOptions, type LockManager, type Session } from '../../src/index.js'
 import { Observer } from '../../src/testing/managers.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
-import { callsDuring } from '../support/etcd-calls.js'
+import { callsDuring, watchersOf } from '../support/etcd-calls.js'
 import { startProxy } from '../support/tcp-proxy.js'
 import { pathOf } from '../support/unprivileged.js'
 import { until } from '../support/until.js'
@@ -317,18 +317,14 @@ describe('who observes', () => {
   })
 
   it('leaves no watch behind when it leaves the loop', async () => {
-    const watches = async () => {
-      const text = await (await fetch(`${server.endpoint}/metrics`)).text()
-      return Number(/^etcd_debugging_mvcc_watcher_total (\d+)$/m.exec(text)![1])
-    }
     const election = new Election(await session(), 'left')
     await election.campaign('a')
     await sleep(300)
-    const before = await watches()
+    const before = await watchersOf(server)
     for (let i = 0; i < 5; i++) for await (const { value } of election.observe()) {
       expect(value).toBe('a')
       break
     }
-    await until('the watches to be gone', async () => (await watches()) === before)
+    await until('the watches to be gone', async () => (await watchersOf(server)) === before)
   })
 })

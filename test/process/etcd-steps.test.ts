@@ -232,6 +232,32 @@ describe('a claim', () => {
   })
 })
 
+describe('of several claims that travel together, on two leases', () => {
+  it('all are held, though one of the leases has ended on their way, and the other goes on', async () => {
+    const party = new Party()
+    const [short, long] = [claimOn('on the one'), claimOn('on the other one', 60_000)]
+    await Promise.all([party.claim(short), party.claim(long)])
+    const leaseOf = async ({ resource }: Claim) => (await keysOf(resource))[0]?.lease
+    const [ended, alive] = [(await leaseOf(short))!, (await leaseOf(long))!]
+    const puts: number[] = []
+    party.onTxn = async (run, request) => {
+      if (hasPut(request)) puts.push(request.success!.filter(({ kind }) => kind === 'put').length)
+      if (puts.length === 1) await raw.leaseRevoke(ended)
+      return run()
+    }
+    const claims = [30_000, 60_000].flatMap((ttlMs) => [0, 1, 2].map((i) => claimOn(`batch ${ttlMs} ${i}`, ttlMs)))
+    const states = await party.backend.claim(claims, 'queue')
+    expect(puts[0]).toBe(6)
+    expect(states.map(({ status }) => status)).toEqual(claims.map(() => 'held'))
+    const leases = await Promise.all(claims.map(leaseOf))
+    expect(leases.slice(3)).toEqual([alive, alive, alive])
+    expect(new Set(leases.slice(0, 3)).size).toBe(1)
+    expect(leases).not.toContain(ended)
+    expect(leases).not.toContain(undefined)
+    expect(await party.renew(long, 60_000)).toMatchObject({ status: 'held' })
+  })
+})
+
 describe('taken over', () => {
   async function given(resource: string) {
     const [giver, taker] = [new Party(), new Party()]

@@ -4,8 +4,9 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { connect, type ConnectOptions, type LockManager } from '../../src/index.js'
-import { callsDuring } from '../support/etcd-calls.js'
+import { createEtcdClient, type EtcdClient } from '../../src/backends/etcd/client/client.js'
+import { connect, Mutex, type ConnectOptions, type LockManager } from '../../src/index.js'
+import { callsDuring, messagesDuring, watchersOf } from '../support/etcd-calls.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { pathOf } from '../support/unprivileged.js'
 import { until } from '../support/until.js'
@@ -14,11 +15,16 @@ import { within } from '../support/within.js'
 const PATIENCE_MS = 10_000
 const PREFIX = 'test'
 let server: EtcdServer
+let raw: EtcdClient
 
 beforeAll(async () => {
   server = await startEtcd()
+  raw = createEtcdClient({ endpoints: [server.endpoint] })
 })
-afterAll(() => server.stop())
+afterAll(async () => {
+  await raw.close()
+  await server.stop()
+})
 
 async function manager(options: ConnectOptions = {}, url = server.url): Promise<LockManager> {
   const locks = await connect(url, { prefix: PREFIX, ...options })
@@ -171,6 +177,40 @@ describe('what it costs', () => {
     expect(during['Txn']).toBeLessThanOrEqual(10)
   })
 
+  it('50 locks with one TTL are one lease, and it is renewed for all of them at once', async () => {
+    const locks = await manager({ ttlMs: 3_000 })
+    const during = await callsDuring(server, () => Promise.all(Array.from({ length: 50 }, (_, i) => locks.lock(`one lease ${i}`))))
+    expect(during['LeaseGrant']).toBe(1)
+    const { LeaseKeepAlive: renewals } = await messagesDuring(server, () => sleep(3_000))
+    // At each third of the TTL for the locks, and at each third of what it lasts for the lease itself.
+    expect(renewals).toBeGreaterThanOrEqual(2)
+    expect(renewals).toBeLessThanOrEqual(8)
+  })
+
+  it.each(['bounded', 'strict'] as const)('20 that wait for one key (%s) are one watch, and none a second after the last', async (fairness) => {
+    const [a, b] = [await manager({ ttlMs: 60_000 }), await manager({ ttlMs: 60_000 })]
+    const first = await a.lock('watched')
+    await (await b.lock('warm')).release()
+    // Of each lease there is a watch on its mailbox.
+    await sleep(300)
+    const before = await watchersOf(server)
+    let served = 0
+    const waiting = Array.from({ length: 20 }, () => b.lock('watched', { fairness }).then((lock) => {
+      served++
+      return lock.release()
+    }))
+    await queued(a, 'watched', fairness === 'strict' ? 20 : 1)
+    await until('a watch', async () => (await watchersOf(server)) > before)
+    await sleep(200)
+    expect(await watchersOf(server)).toBe(before + 1)
+    await first.release()
+    await within(PATIENCE_MS, 'all to be served', Promise.all(waiting))
+    expect(served).toBe(20)
+    const servedAt = performance.now()
+    await until('the watch to be gone', async () => (await watchersOf(server)) === before)
+    expect(performance.now() - servedAt).toBeLessThan(3_000)
+  })
+
   it('50 that wait and one release: one grant, and at most one other request', async () => {
     const managers = await Promise.all(Array.from({ length: 5 }, () => manager({ ttlMs: 60_000 })))
     const first = await managers[0]!.lock('convoy')
@@ -203,6 +243,37 @@ describe('what it costs', () => {
   })
 })
 
+describe('one directory', () => {
+  it('a lock and the mutexes of two sessions that one manager asks for in one tick: one holds at a time', async () => {
+    const locks = await manager()
+    const mutexes = [new Mutex(await locks.session(), `${PREFIX}/shared`), new Mutex(await locks.session(), `${PREFIX}/shared`)]
+    await (await locks.lock('shared')).release()
+    for (let round = 0; round < 3; round++) {
+      // When their keys were created: two of the same revision would both be first.
+      const since: bigint[] = []
+      let release: () => Promise<unknown> = async () => {}
+      const holds = (created: bigint, letGo: () => Promise<unknown>) => {
+        since.push(created)
+        release = letGo
+      }
+      const asks = [
+        () => locks.lock('shared').then((lock) => holds(lock.fence / 1024n, () => lock.release())),
+        ...mutexes.map((mutex) => () => mutex.lock().then(() => holds(mutex.rev, () => mutex.unlock()))),
+      ]
+      const first = asks.splice(0, round)
+      const asked = [...asks, ...first].map((ask) => ask())
+      for (let served = 1; served <= 3; served++) {
+        await until('the next to hold', async () => since.length >= served)
+        await sleep(50)
+        expect(since).toHaveLength(served)
+        await release()
+      }
+      await Promise.all(asked)
+      expect(since).toEqual([...new Set(since)].toSorted((a, b) => Number(a - b)))
+    }
+  })
+})
+
 /** The leases on which there is something below a directory. */
 async function leasesOf(directory: string): Promise<string[]> {
   const { kvs = [] } = JSON.parse(await server.ctl('get', '--prefix', directory, '-w', 'json')) as { kvs?: { lease: bigint }[] }
@@ -226,19 +297,20 @@ describe('behind our back', () => {
     expect(again.fence).toBeGreaterThan(lock.fence)
   })
 
-  it('a lease that is revoked while we wait: it waits again, on another', async () => {
+  it('a lease that is revoked while we wait: it waits again at once, on another', async () => {
     const [a, b] = [await manager({ ttlMs: 60_000 }), await manager({ ttlMs: 30_000 })]
     const first = await a.lock('revoked wait')
     const waiting = b.lock('revoked wait')
     await queued(a, 'revoked wait', 1)
-    const [, lease] = await leasesOf(`${PREFIX}/revoked wait/`)
-    const held = (await leasesOf(`${PREFIX}/revoked wait/`)).find((one) => one !== lease)
-    expect(held).toBeDefined()
-    for (const one of await leasesOf(`${PREFIX}/revoked wait/`)) {
-      const keys = await server.ctl('get', '--prefix', `${PREFIX}/revoked wait/${one}-`)
-      if (keys.includes(b.owner)) await server.ctl('lease', 'revoke', one)
+    const leaseOfB = async () => {
+      const { kvs } = await raw.range({ key: Buffer.from(`${PREFIX}/revoked wait/`), rangeEnd: Buffer.from(`${PREFIX}/revoked wait0`) })
+      return kvs.find(({ value }) => value.includes(b.owner))?.lease
     }
-    await queued(a, 'revoked wait', 1)
+    const lease = (await leaseOfB())!
+    await raw.leaseRevoke(lease)
+    const revokedAt = performance.now()
+    await until('it to wait again', async () => ![lease, undefined].includes(await leaseOfB()))
+    expect(performance.now() - revokedAt).toBeLessThan(1_000)
     await first.release()
     await (await within(PATIENCE_MS, 'its turn', waiting)).release()
   })
