@@ -104,6 +104,7 @@ export class EtcdBackend implements Backend {
   /** In one go: what is asked for in the same turn travels together. What fails is the state of that one item. */
   async #each<Item, State>(items: readonly Item[], step: (item: Item) => Promise<State>): Promise<(State | Failed)[]> {
     this.#checkOpen()
+    this.#steps.begin(items.length)
     const states: (State | Failed)[] = []
     let unanswered = items.length
     return unanswered === 0 ? states : new Promise((resolve) => {

@@ -55,6 +55,11 @@ export class Steps implements LeaseListener, LookoutListener {
     })
   }
 
+  /** A list of so many follows. */
+  begin(size: number): void {
+    this.#txns.begin(size)
+  }
+
   // Claiming
 
   claim(claim: Claim, ifBusy: 'queue' | 'leave'): Promise<ClaimState> {
