@@ -89,17 +89,65 @@ describe('what it costs', () => {
     expect(statements.map(({ text }) => /holdfast_2_(\w+)/.exec(text)?.[1])).toEqual(['claim', 'release'])
   })
 
-  it('a lock that is refused waits for no disk', async () => {
-    const locks = await manager()
-    await locks.lock('busy')
-    const before = await flushes()
-    for (let i = 0; i < 50; i++) expect(await locks.tryLock('busy')).toBeNull()
-    // A background process writes now and then.
-    expect((await flushes()) - before).toBeLessThan(25)
+})
+
+describe('what the disk is asked for', () => {
+  const TIMES = 50
+  let durable: PostgresServer
+  beforeAll(async () => {
+    // So that it is asked by those that we count, and hardly by anybody in the background.
+    durable = await startPostgres({ settings: { wal_writer_delay: '10s', autovacuum: 'off', checkpoint_timeout: '1h' } })
+    const locks = await connect(durable.url, { prefix: 'test' })
+    await locks.close()
+  })
+  afterAll(() => durable.stop())
+
+  it('a lock that is released waits for it once, and not for the release', async () => {
+    expectAbout(TIMES, await syncs(lockAndRelease))
   })
 
-  async function flushes(): Promise<number> {
-    const [row] = await server.query<{ n: string }>('SELECT wal_sync AS n FROM pg_stat_wal')
+  it('a lock that is granted waits for it also where commits do not by default', async () => {
+    await durable.query("ALTER ROLE ALL SET synchronous_commit = 'off'")
+    onTestFinished(() => void durable.query('ALTER ROLE ALL RESET synchronous_commit'))
+    expectAbout(TIMES, await syncs(lockAndRelease))
+    // It is so for others.
+    expectAbout(0, await syncs(async (_, pool) => {
+      for (let i = 0; i < TIMES; i++) await pool.query('CREATE TEMP TABLE t (); DROP TABLE t')
+    }))
+  })
+
+  it('a lock that is refused does not wait for it', async () => {
+    const holder = await manager(durable.url)
+    await holder.lock('busy', { ttlMs: 60_000 })
+    expectAbout(0, await syncs(async (locks) => {
+      for (let i = 0; i < TIMES; i++) expect(await locks.tryLock('busy')).toBeNull()
+    }))
+  })
+
+  async function lockAndRelease(locks: LockManager): Promise<void> {
+    for (let i = 0; i < TIMES; i++) await (await locks.lock('k')).release()
+  }
+
+  /** Some are those of processes in the background, and some of theirs are not told at once. */
+  function expectAbout(wanted: number, seen: number): void {
+    expect(seen).toBeGreaterThan(wanted - TIMES / 5)
+    expect(seen).toBeLessThan(wanted + TIMES / 2)
+  }
+
+  /** How often the log was written to the disk. A process of the server says so at the latest when it ends. */
+  async function syncs(work: (locks: LockManager, pool: pg.Pool) => Promise<void>): Promise<number> {
+    const before = await count()
+    const pool = new pg.Pool({ connectionString: durable.url, max: 1, application_name: 'counted' })
+    const locks = createLocks(postgresBackend(pool), { prefix: 'test' })
+    await work(locks, pool)
+    await locks.close()
+    await pool.end()
+    await until('its connections to be gone', async () => (await durable.query("SELECT FROM pg_stat_activity WHERE application_name = 'counted'")).length === 0)
+    return (await count()) - before
+  }
+
+  async function count(): Promise<number> {
+    const [row] = await durable.query<{ n: string }>('SELECT wal_sync AS n FROM pg_stat_wal')
     return Number(row!.n)
   }
 })
