@@ -108,7 +108,7 @@ describe('what the disk is asked for', () => {
 
   it('a lock that is granted waits for it also where commits do not by default', async () => {
     await durable.query("ALTER ROLE ALL SET synchronous_commit = 'off'")
-    onTestFinished(() => void durable.query('ALTER ROLE ALL RESET synchronous_commit'))
+    onTestFinished(async () => void (await durable.query('ALTER ROLE ALL RESET synchronous_commit')))
     expectAbout(TIMES, await syncs(lockAndRelease))
     // It is so for others.
     expectAbout(0, await syncs(async (_, pool) => {
@@ -292,22 +292,43 @@ describe('whoever waits', () => {
     }
   })
 
-  it('behind a pooler reads what was left for it, and listens to nobody', async () => {
-    const pooler = await startPgBouncer(server)
-    onTestFinished(() => pooler.stop())
-    const [a, b] = [await manager(pooler.url), await manager(pooler.url)]
-    const lock = await a.lock('pooled')
-    const waiting = b.lock('pooled')
-    await until('it to be known that nothing can be heard', async () =>
-      (await server.query("SELECT FROM public.holdfast_clients WHERE NOT listens")).length > 0)
-    // The next heartbeat says so, and from then on news are left.
-    await sleep(700)
-    const releasedAt = performance.now()
-    await lock.release()
-    await waiting
-    // Less than a heartbeat: it was not found out by asking.
-    expect(performance.now() - releasedAt).toBeLessThan(2_000)
-    expect(await server.query('SELECT FROM public.holdfast_news')).toEqual([])
+  describe.each(['transaction', 'session'] as const)('behind a pooler in %s mode', (poolMode) => {
+    async function two(): Promise<[LockManager, LockManager]> {
+      const pooler = await startPgBouncer(server, { poolMode })
+      onTestFinished(() => pooler.stop())
+      return [await manager(pooler.url), await manager(pooler.url)]
+    }
+
+    it('listens to nobody', async () => {
+      const [a, b] = await two()
+      await a.lock('pooled')
+      const waiting = b.lock('pooled').catch(() => {})
+      const says = (owner: string) => server.query('SELECT listens FROM holdfast_clients WHERE owner = $1', [owner])
+      await until('it to wait', async () => (await says(b.owner)).length > 0)
+      // Longer than it takes to find out, and two heartbeats, each of which says it.
+      for (const end = performance.now() + 2_000; performance.now() < end; await sleep(50)) expect(await says(b.owner)).toEqual([{ listens: false }])
+      await a.close()
+      await b.close()
+      await waiting
+    })
+
+    it('reads what was left for it, and does not find out by asking', async () => {
+      const [a, b] = await two()
+      const tookMs: number[] = []
+      for (let round = 0; round < 8; round++) {
+        const lock = await a.lock('pooled')
+        const waiting = b.lock('pooled')
+        await until('it to wait', async () => (await server.query('SELECT FROM holdfast_claims WHERE owner = $1 AND NOT held', [b.owner])).length > 0)
+        const releasedAt = performance.now()
+        await lock.release()
+        const next = await waiting
+        tookMs.push(performance.now() - releasedAt)
+        await next.release()
+      }
+      // It asks after 500 ms. Its machine may be busy now and then.
+      expect(Math.min(...tookMs)).toBeLessThan(250)
+      await until('all to be read', async () => (await server.query('SELECT FROM holdfast_news WHERE owner = $1', [b.owner])).length === 0)
+    })
   })
 
   it('is served where statements are soon cancelled, also if a row is locked for longer', async () => {
