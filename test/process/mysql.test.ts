@@ -98,7 +98,7 @@ describe('tables and procedures', () => {
     }
   })
 
-  it('can be made by somebody else: whoever only locks needs to execute eleven procedures, and no more', async () => {
+  it('can be made by somebody else: whoever only locks needs to execute the procedures, and no more', async () => {
     await server.query('CREATE DATABASE locks_of_clerk')
     await server.query("CREATE USER 'clerk'@'127.0.0.1' IDENTIFIED BY 'not much'")
     const pool = poolFor({ uri: `mysql://clerk:not%20much@127.0.0.1:${server.port}` })

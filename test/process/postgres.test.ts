@@ -174,6 +174,9 @@ describe('tables and functions', () => {
     const missing = await on(pool, { ...names, migrate: false }).tryLock('k').catch((error: unknown) => error)
     expect((missing as Error).message).toContain('postgresMigration()')
 
+    // As where nobody may do anything that was not granted.
+    await server.query('ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC')
+    onTestFinished(async () => void (await server.query('ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC')))
     await server.query(postgresMigration(names))
     await server.query(postgresMigration(names))
     const forbidden = await on(pool, names).tryLock('k').catch((error: unknown) => error)
@@ -191,6 +194,10 @@ describe('tables and functions', () => {
     await a.stm((tx) => tx.put('k', 'v'))
     expect(await b.stm((tx) => tx.get('k'))).toBe('v')
     for await (const _ of a.inspect()) void _
+    for (const step of ["tidy(0)", "tidy_page('clerk', 0, '', '', 200)", "leave('nobody')"]) await pool.query(`SELECT locks_of_clerk.l_2_${step}`)
+    for (const more of ['CREATE TABLE locks_of_clerk.mine ()', 'TRUNCATE locks_of_clerk.l_news', 'DROP TABLE locks_of_clerk.l_news', 'ALTER TABLE locks_of_clerk.l_news ADD mine int']) {
+      await expect(pool.query(more), more).rejects.toThrow(/permission denied|must be owner/)
+    }
   })
 
   it('that are dropped are made again: what was held is lost, and others go on', async () => {
