@@ -405,6 +405,23 @@ describe('keys', () => {
   })
 })
 
+it('20 that wait in one process look for news together, and less often the longer none come', async () => {
+  const [holder, locks] = [await manager(), await manager()]
+  const keys = Array.from({ length: 20 }, (_, i) => `looked for ${i}`)
+  const held = await Promise.all(keys.map((key) => holder.lock(key)))
+  const waiting = Promise.all(keys.map((key) => locks.lock(key)))
+  await until('all to wait', async () => (await server.query("SELECT 1 FROM holdfast_claims WHERE NOT held AND `key` LIKE 'looked for%'")).length === 20)
+  const monitor = await server.monitor()
+  onTestFinished(() => monitor.stop())
+  await sleep(2_000)
+  const looks = (await monitor.statements()).filter(({ kind, text }) => kind !== 'query' && text.includes('read_news'))
+  // 50 ms at first, and half as much again each time, makes 7. Each for itself, or with every heartbeat anew, would be 16 and more.
+  expect(looks.length).toBeGreaterThan(2)
+  expect(looks.length).toBeLessThan(12)
+  await Promise.all(held.map((lock) => lock.release()))
+  await Promise.all((await waiting).map((lock) => lock.release()))
+})
+
 it('whoever waits behind 10,000 that are dead is not kept by them', async () => {
   const locks = await manager()
   await (await locks.lock('dead')).release()
