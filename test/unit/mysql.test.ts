@@ -102,6 +102,9 @@ describe('an error', () => {
   it.each([
     ['a deadlock', error('', { errno: 1213, sqlState: '40001' }), 'undone'],
     ['a lock wait timeout', error('', { errno: 1205 }), 'undone'],
+    ['a server that only reads', error('', { errno: 1290 }), 'undone'],
+    ['a transaction that only reads', error('', { errno: 1792, sqlState: '25006' }), 'undone'],
+    ['a server that is told to read only', error('', { errno: 1836 }), 'undone'],
     ['too many connections', error('', { errno: 1040 }), 'undone'],
     ['nobody there', error('', { errno: -111, code: 'ECONNREFUSED' }), 'undone'],
     ['a pool that is busy', error('Queue limit reached.'), 'undone'],
