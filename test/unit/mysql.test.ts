@@ -1,7 +1,8 @@
 /** URLs, names and errors of MySQL and MariaDB, without a server. */
 import { inspect } from 'node:util'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { onlyValue } from '../../src/backends/sql/mysql/client.js'
+import { Mysql2Client } from '../../src/backends/sql/mysql/clients/mysql2.js'
 import { isForbidden, isInterrupted, isMissing, mysqlFailure } from '../../src/backends/sql/mysql/errors.js'
 import { mysqlBackend, mysqlGrants, mysqlMigration } from '../../src/backends/sql/mysql/index.js'
 import { MysqlSchema } from '../../src/backends/sql/mysql/schema.js'
@@ -84,6 +85,24 @@ describe('a client', () => {
     expect(() => mysqlBackend(db(new PostgresAdapter(), false))).toThrow('does not speak to MySQL')
     expect(() => mysqlBackend(db(new MysqlAdapter(), true))).toThrow('This is a transaction')
     expect(() => mysqlBackend(db(new MysqlAdapter(), false))).not.toThrow()
+  })
+
+  it('whose connection does not answer for 5 s gives it up, and does not use it again', async () => {
+    vi.useFakeTimers()
+    onTestFinished(() => void vi.useRealTimers())
+    const connection = { execute: vi.fn(), query: vi.fn(), release: vi.fn(), destroy: vi.fn() }
+    const pool = { promise() {}, execute() {}, getConnection: (done: (error: null, one: typeof connection) => void) => done(null, connection) }
+    const client = new Mysql2Client(pool as never)
+    for (const ask of [() => client.query('CALL x', []), () => client.script(['CREATE x'], ['SET x'])]) {
+      const failed = ask().catch((error: Error) => error.message)
+      await vi.advanceTimersByTimeAsync(4_900)
+      expect(connection.destroy).not.toHaveBeenCalled()
+      await vi.advanceTimersByTimeAsync(200)
+      expect(await failed).toBe('No answer within 5000 ms')
+      expect(connection.destroy).toHaveBeenCalledOnce()
+      connection.destroy.mockClear()
+    }
+    expect(connection.release).not.toHaveBeenCalled()
   })
 
   it('gives its answer as rows, rows of a result, arrays or objects, text or bytes', () => {
