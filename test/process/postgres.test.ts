@@ -343,16 +343,40 @@ describe('whoever waits', () => {
     onTestFinished(() => pool.end())
     const locks = on(pool)
     await (await locks.lock('cancelled')).release()
-    const blocker = new pg.Client(server.url)
-    await blocker.connect()
-    onTestFinished(() => blocker.end())
-    await blocker.query('BEGIN')
-    await blocker.query("SELECT FROM holdfast_locks WHERE convert_from(key, 'UTF8') = 'cancelled' FOR UPDATE")
+    const blocker = await blocked('cancelled')
     const waiting = locks.lock('cancelled')
     await sleep(600)
     await blocker.query('ROLLBACK')
     expect(await waiting).toBeDefined()
   })
+
+  it('for a row that somebody else has locked does so for 2 s, and then nothing has happened', async () => {
+    const locks = on(poolFor(server.url))
+    await (await locks.lock('blocked')).release()
+    const row = () => server.query("SELECT last, used FROM holdfast_locks WHERE convert_from(key, 'UTF8') = 'blocked'")
+    const before = await row()
+    const blocker = await blocked('blocked')
+    const askedAt = performance.now()
+    const error = await locks.tryLock('blocked').catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ code: 'BACKEND', transient: true, message: expect.stringContaining('lock timeout') })
+    // It may have tried once more.
+    expect(performance.now() - askedAt).toBeGreaterThan(1_900)
+    expect(performance.now() - askedAt).toBeLessThan(6_000)
+    await blocker.query('ROLLBACK')
+    await until('what was withdrawn to be over', async () => (await server.query("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'")).length === 0)
+    expect(await row()).toEqual(before)
+    expect(await locks.tryLock('blocked')).not.toBeNull()
+  })
+
+  /** Whoever has the row of a key. */
+  async function blocked(key: string): Promise<pg.Client> {
+    const blocker = new pg.Client(server.url)
+    await blocker.connect()
+    onTestFinished(() => blocker.end())
+    await blocker.query('BEGIN')
+    await blocker.query("SELECT FROM holdfast_locks WHERE convert_from(key, 'UTF8') = $1 FOR UPDATE", [key])
+    return blocker
+  }
 
   it.each(['repeatable read', 'serializable'])('is served where transactions are %s', async (isolation) => {
     const name = isolation.replace(' ', '_')
