@@ -1,4 +1,5 @@
 /** What is PostgreSQL's own: who may do what, what it costs, who is told, and what becomes of tables that are dropped. */
+import { Kysely, PostgresDialect } from 'kysely'
 import pg from 'pg'
 import postgres from 'postgres'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -67,28 +68,50 @@ describe('what it costs', () => {
     'a URL': manager,
     'a pool of pg': async (url) => on(poolFor(url)),
     'postgres.js': async (url) => onPostgresJs(url),
+    Kysely: async (url) => {
+      const db = new Kysely<object>({ dialect: new PostgresDialect({ pool: poolFor(url) }) })
+      const locks = createLocks(postgresBackend(db), { prefix: 'test' })
+      onTestFinished(() => locks.close())
+      return locks
+    },
   }
 
-  it.each(Object.keys(clients))('is one round trip to acquire, and one to release, with %s', async (client) => {
+  /** Through a proxy, with all connections made, and what is kept kept. */
+  async function counted(client: string) {
     const proxy = await startProxy({ to: { port: server.port } })
     onTestFinished(() => proxy.close())
     const locks = await clients[client]!(at(proxy.port))
-    await (await locks.lock('warm')).release()
-    await until('it to listen', async () => (await server.query("SELECT FROM pg_stat_activity WHERE query ILIKE 'listen%'")).length > 0)
-    // So that nothing of that is on its way any more, and what is kept is kept.
+    const warm = async () => {
+      const held = await Promise.all(KEYS.map((key) => locks.lock(key)))
+      await Promise.all(held.map((lock) => lock.release()))
+      await (await locks.lock('warm')).release()
+    }
+    await warm()
+    if (client !== 'Kysely') await until('it to listen', async () => (await server.query("SELECT FROM pg_stat_activity WHERE query ILIKE 'listen%'")).length > 0)
+    // So that nothing of that is on its way any more.
     await sleep(100)
-    await (await locks.lock('warm')).release()
+    await warm()
+    await warm()
     const monitor = await server.monitor()
     onTestFinished(() => monitor.stop())
-    const trips = countRoundTrips(proxy)
+    const steps = async () => (await monitor.statements()).map(({ text }) => /holdfast_2_(\w+)/.exec(text)?.[1])
+    return { locks, trips: countRoundTrips(proxy), steps }
+  }
+  const KEYS = Array.from({ length: 50 }, (_, i) => `of many ${i}`)
+
+  it.each(Object.keys(clients))('is one round trip to acquire, and one to release, also for many in a list, with %s', async (client) => {
+    const { locks, trips, steps } = await counted(client)
     const lock = await locks.lock('k')
     expect(trips.count).toBe(1)
     await lock.release()
     expect(trips.count).toBe(2)
-    const statements = await monitor.statements()
-    expect(statements.map(({ text }) => /holdfast_2_(\w+)/.exec(text)?.[1])).toEqual(['claim', 'release'])
+    // So many travel in two lists, at the same time.
+    const held = await Promise.all(KEYS.map((key) => locks.lock(key)))
+    expect(trips.count).toBe(4)
+    await Promise.all(held.map((one) => one.release()))
+    expect(trips.count).toBe(6)
+    expect(await steps()).toEqual(['claim', 'release', 'claim', 'claim', 'release', 'release'])
   })
-
 })
 
 describe('what the disk is asked for', () => {
