@@ -10,10 +10,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { onlyValue } from '../../src/backends/sql/mysql/client.js'
 import { mysqlBackend, mysqlGrants, mysqlMigration, type MysqlOptions } from '../../src/backends/sql/mysql/index.js'
-import type { Backend, Claim, WakeUp } from '../../src/core/backend.js'
-import { systemClock } from '../../src/core/clock.js'
 import { connect, ConfigurationError, ConnectorError, createLocks, type LockManager } from '../../src/index.js'
-import { inversions, overlaps, repeats, type Hold } from '../support/check.js'
 import { startMariaDb, type MariaDbServer } from '../support/mariadb-server.js'
 import { countRoundTrips } from '../support/round-trips.js'
 import { startProxy } from '../support/tcp-proxy.js'
@@ -468,62 +465,5 @@ it('sessions in other time zones agree about the time', async () => {
     expect(performance.now() - askedAt).toBeLessThan(2_500)
     expect(next.fence).toBeGreaterThan(lock.fence)
     await next.release()
-  }
-})
-
-describe('lists of claims on the same keys, by 8 processes at once', () => {
-  const KEYS = ['a', 'b', 'c', 'd', 'e', 'f']
-
-  it('never wait for each other in a circle, nor get a key twice, and fences are in order', async () => {
-    const deadlocks = await status('Innodb_deadlocks')
-    const holds: Hold[] = []
-    await Promise.all(Array.from({ length: 8 }, (_, i) => contend(`process ${i}`, i, holds)))
-    expect(holds.length).toBeGreaterThan(200)
-    expect(overlaps(holds)).toEqual([])
-    expect(inversions(holds, { toleranceMs: 0 }).fence).toEqual([])
-    expect(repeats(holds)).toEqual([])
-    expect((await status('Innodb_deadlocks')) - deadlocks).toBe(0)
-    expect(await server.query("SELECT 1 FROM holdfast_locks WHERE prefix = 'lists' AND (used > 0 OR waiting > 0)")).toEqual([])
-    expect(await server.query("SELECT 1 FROM holdfast_claims WHERE prefix = 'lists'")).toEqual([])
-  })
-
-  /** Some keys in any order, asked for in one list; those that are held within a moment are held for one, and all are given back. */
-  async function contend(owner: string, seed: number, holds: Hold[]): Promise<void> {
-    const current = new Map<string, Hold>()
-    const asked = new Map<string, Claim>()
-    const held = ({ id, resource }: Claim, epoch: bigint) => {
-      if (current.has(id)) return
-      const now = process.hrtime.bigint()
-      const hold: Hold = { key: resource, process: owner, waiter: 0, askedAt: now, grantedAt: now, releasedAt: undefined, fence: epoch }
-      current.set(id, hold)
-      holds.push(hold)
-    }
-    const wake = (wakeUp: WakeUp) => {
-      const claim = wakeUp.kind === 'granted' && asked.get(wakeUp.claimId)
-      if (claim) held(claim, (wakeUp as Extract<WakeUp, { kind: 'granted' }>).epoch)
-    }
-    const backend: Backend = mysqlBackend(poolFor())({ prefix: 'lists', owner, clock: systemClock(), retryMs: 10, wake, warn: () => {} })
-    onTestFinished(() => backend.close())
-    for (let round = 0; round < 40; round++) {
-      const keys = KEYS.filter((_, i) => ((seed * 7 + round * 13 + i * 5) % 11) < 5).sort(() => Math.random() - 0.5)
-      const claims = keys.map((resource): Claim => ({ id: randomBytes(16).toString('hex'), resource, take: 1, limit: 1, ttlMs: 20_000 }))
-      for (const claim of claims) asked.set(claim.id, claim)
-      for (let times = 0; times < 3; times++) {
-        const states = await backend.claim(claims, round % 3 === 0 ? 'leave' : 'queue')
-        for (const [i, state] of states.entries()) {
-          if (state.status === 'held') held(claims[i]!, state.epoch)
-          else if (state.status === 'queued') claims[i]!.place = state.place
-          else expect(state.status).toBe('refused')
-        }
-        await sleep(Math.random() * 10)
-      }
-      for (const { id } of claims) {
-        asked.delete(id)
-        const hold = current.get(id)
-        if (hold) hold.releasedAt = process.hrtime.bigint()
-      }
-      const states = await backend.release(claims)
-      for (const state of states) expect(state.status).not.toBe('failed')
-    }
   }
 })

@@ -1,6 +1,9 @@
 /** Several processes on a database server: contending, killed, stopped, with clocks that are wrong, and with servers that are killed. */
+import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import type { Claim, WakeUp } from '../../src/core/backend.js'
+import { systemClock } from '../../src/core/clock.js'
 import { connect, type LockManager } from '../../src/index.js'
 import { Machine } from '../fault/machine.js'
 import { inversions, overlaps, repeats, type Hold } from '../support/check.js'
@@ -44,6 +47,8 @@ describe.each(sqlKinds)('$name', ({ start }) => {
   }
 
   describe('8 processes that contend', () => {
+    const KEYS = ['a', 'b', 'c', 'd', 'e', 'f']
+
     it('for one key are served in order, with growing fences', async () => {
       const workers = await sql.spawnMany(8)
       await Promise.all(workers.map((worker) => worker.call('convoy', 'fifo', 2, 5, 0, { fairness: 'strict' })))
@@ -54,18 +59,66 @@ describe.each(sqlKinds)('$name', ({ start }) => {
       expect(inversions(holds, { toleranceMs: 1_000 }).fifo).toEqual([])
     })
 
-    it('for lists of several keys, in any order, get no error, and exclude each other', async () => {
-      const keys = ['a', 'b', 'c', 'd', 'e', 'f']
+    it('for lists of several keys, in any order, get no error, exclude each other, and never wait in a circle', async () => {
+      const before = await sql.conflicts()
       const workers = await sql.spawnMany(8)
-      const convoys = workers.flatMap((worker, i) => keys.map((_, j) => {
-        const key = keys[(j * (i + 1)) % keys.length]!
-        return worker.call('convoy', key, 2, 5, 0, { fairness: (i + j) % 2 === 0 ? 'strict' : 'bounded' })
-      }))
-      await Promise.all(convoys)
+      await Promise.all(workers.map((worker) => worker.call('lists', KEYS, 30, { ttlMs: 20_000 })))
       const holds = workers.flatMap((worker) => worker.holds())
-      expect(holds).toHaveLength(8 * 6 * 2 * 5)
+      expect(holds.length).toBeGreaterThan(100)
       expectOrder(holds)
+      expect(await sql.conflicts()).toBe(before)
     })
+
+    it('with lists that are asked for again while others are served leave nothing behind, and never wait in a circle', async () => {
+      const before = await sql.conflicts()
+      const holds: Hold[] = []
+      await Promise.all(Array.from({ length: 8 }, (_, i) => contend(`process ${i}`, i, holds)))
+      expect(holds.length).toBeGreaterThan(200)
+      expectOrder(holds)
+      expect(await sql.conflicts()).toBe(before)
+      expect(await sql.server.query("SELECT 1 FROM holdfast_locks WHERE prefix = 'lists' AND (used > 0 OR waiting > 0)")).toEqual([])
+      expect(await sql.server.query("SELECT 1 FROM holdfast_claims WHERE prefix = 'lists'")).toEqual([])
+    })
+
+    /** Some keys in any order, asked for in one list; those that are held within a moment are held for one, and all are given back. */
+    async function contend(owner: string, seed: number, holds: Hold[]): Promise<void> {
+      const current = new Map<string, Hold>()
+      const asked = new Map<string, Claim>()
+      const held = ({ id, resource }: Claim, epoch: bigint) => {
+        if (current.has(id)) return
+        const now = process.hrtime.bigint()
+        const hold: Hold = { key: resource, process: owner, waiter: 0, askedAt: now, grantedAt: now, releasedAt: undefined, fence: epoch }
+        current.set(id, hold)
+        holds.push(hold)
+      }
+      const wake = (wakeUp: WakeUp) => {
+        const claim = wakeUp.kind === 'granted' && asked.get(wakeUp.claimId)
+        if (claim) held(claim, (wakeUp as Extract<WakeUp, { kind: 'granted' }>).epoch)
+      }
+      const backend = sql.backend({ prefix: 'lists', owner, clock: systemClock(), retryMs: 10, wake, warn: () => {} })
+      onTestFinished(() => backend.close())
+      for (let round = 0; round < 40; round++) {
+        const keys = KEYS.filter((_, i) => ((seed * 7 + round * 13 + i * 5) % 11) < 5).sort(() => Math.random() - 0.5)
+        const claims = keys.map((resource): Claim => ({ id: randomBytes(16).toString('hex'), resource, take: 1, limit: 1, ttlMs: 20_000 }))
+        for (const claim of claims) asked.set(claim.id, claim)
+        for (let times = 0; times < 3; times++) {
+          const states = await backend.claim(claims, round % 3 === 0 ? 'leave' : 'queue')
+          for (const [i, state] of states.entries()) {
+            if (state.status === 'held') held(claims[i]!, state.epoch)
+            else if (state.status === 'queued') claims[i]!.place = state.place
+            else expect(state.status).toBe('refused')
+          }
+          await sleep(Math.random() * 10)
+        }
+        for (const { id } of claims) {
+          asked.delete(id)
+          const hold = current.get(id)
+          if (hold) hold.releasedAt = process.hrtime.bigint()
+        }
+        const states = await backend.release(claims)
+        for (const state of states) expect(state.status).not.toBe('failed')
+      }
+    }
   })
 
   describe('a process that is killed', () => {
