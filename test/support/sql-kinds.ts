@@ -33,6 +33,8 @@ export interface SqlDeployment {
   readonly backend: BackendFactory
   /** How many transactions the server has ended because they waited for each other, or made the same row. */
   conflicts(): Promise<number>
+  /** Deletes the rows that nobody uses at this moment, as is done with those of the last minute else. */
+  tidy(): Promise<void>
   /** Until clients are served, by the way that they go. */
   healthy(): Promise<void>
   stop(): Promise<void>
@@ -43,7 +45,7 @@ export interface SqlKind {
   readonly start: (options?: SqlOptions) => Promise<SqlDeployment>
 }
 
-type Shape = Pick<SqlDeployment, 'server' | 'pooler' | 'backend' | 'cutConnections' | 'conflicts' | 'healthy'>
+type Shape = Pick<SqlDeployment, 'server' | 'pooler' | 'backend' | 'cutConnections' | 'conflicts' | 'tidy' | 'healthy'>
 
 function deployment(shape: Shape): SqlDeployment {
   const { server, pooler } = shape
@@ -74,6 +76,7 @@ function onPostgres(server: PostgresServer, pooler?: ServerProcess): SqlDeployme
     ...(pooler && { pooler }),
     backend: postgresBackend(url),
     conflicts: async () => server.log.match(/deadlock detected|duplicate key value/g)?.length ?? 0,
+    tidy: async () => void (await server.query("SELECT holdfast_2_tidy_page('tidier', 0, '', '', 200)")),
     cutConnections: async () => void (await server.query(TERMINATE)),
     healthy: () => until('PostgreSQL to serve', () => isServed(url)),
   })
@@ -116,6 +119,7 @@ export const mariaDb: SqlKind = {
       backend: mysqlBackend(server.url),
       // That a row is there already would be an error for whoever asked.
       conflicts: async () => Number((await server.query<{ Value: string }>("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'"))[0]!.Value),
+      tidy: async () => void (await server.query("CALL holdfast_2_tidy_page('tidier', 0, '', '', 200)")),
       cutConnections: async () => {
         // One that is gone by now is none.
         for (const { id } of await server.query<{ id: number }>(OTHERS)) await server.query(`KILL ${id}`).catch(() => {})
