@@ -450,6 +450,20 @@ it('whoever waits behind 10,000 that are dead is not kept by them', async () => 
   expect(performance.now() - askedAt).toBeLessThan(4_000)
 })
 
+it('a server that only reads, as a replica, gives no lock and no values, also by procedures of somebody who may write there', async () => {
+  await server.query("CREATE USER 'reader'@'127.0.0.1'")
+  await (await manager()).ready()
+  for (const grant of mysqlGrants('reader@127.0.0.1').trim().split('\n')) await server.query(grant)
+  const locks = on(poolFor({ uri: `mysql://reader@127.0.0.1:${server.port}/holdfast` }), { migrate: false })
+  await (await locks.lock('read')).release()
+  await server.query('SET GLOBAL read_only = ON')
+  onTestFinished(async () => void (await server.query('SET GLOBAL read_only = OFF')))
+  const failures = await Promise.all([locks.tryLock('read'), locks.stm((tx) => tx.get('k'))].map(failureOf))
+  for (const failure of failures) expect(failure).toMatchObject({ code: 'BACKEND', transient: true, message: expect.stringContaining('read-only') })
+  await server.query('SET GLOBAL read_only = OFF')
+  expect(await locks.tryLock('read')).not.toBeNull()
+})
+
 it('sessions in other time zones agree about the time', async () => {
   const zoned = async (zone: string) => {
     const pool = poolFor({ connectionLimit: 1 })

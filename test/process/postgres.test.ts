@@ -451,6 +451,15 @@ describe('a connection', () => {
     expect(await lock.release()).toBe(true)
   })
 
+  it('to a server that only reads, as a standby, gives no lock; what is read there may be old', async () => {
+    await (await manager()).stm((tx) => tx.put('there', 'v'))
+    const pool = new pg.Pool({ connectionString: server.url, max: 2, options: '-c default_transaction_read_only=on' })
+    onTestFinished(() => pool.end())
+    const locks = on(pool)
+    await expect(locks.tryLock('standby')).rejects.toMatchObject({ code: 'BACKEND', transient: true, message: expect.stringContaining('read-only') })
+    expect(await locks.stm((tx) => tx.get('there'))).toBe('v')
+  })
+
   it('keeps what it is asked again and again, until somebody discards it', async () => {
     const pool = new pg.Pool({ connectionString: server.url, max: 1 })
     onTestFinished(() => pool.end())
