@@ -8,6 +8,7 @@ import ts from 'typescript'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { makeFolder } from '../support/processes.js'
 import { startEtcd } from '../support/etcd-server.js'
+import { startMariaDb } from '../support/mariadb-server.js'
 import { startPostgres } from '../support/postgres-server.js'
 import { startRedis, type RedisServer } from '../support/redis-server.js'
 
@@ -114,7 +115,7 @@ describe('examples', () => {
 
   test('each one is run here', () => {
     const files = readdirSync(join(root, 'examples')).filter((name) => name.endsWith('.mjs')).sort()
-    expect(files).toEqual([...Object.keys(EXAMPLES), 'beside-etcdctl', 'election-failover', 'sell-once', 'workers'].map((name) => `${name}.mjs`).sort())
+    expect(files).toEqual([...Object.keys(EXAMPLES), 'beside-etcdctl', 'election-failover', 'invoice-numbers', 'sell-once', 'workers'].map((name) => `${name}.mjs`).sort())
   })
 
   const cases = Object.keys(EXAMPLES).flatMap((name) => [[name, 'memory'], [name, 'Redis']] as const)
@@ -153,6 +154,11 @@ describe('examples', () => {
   test('sell-once, on PostgreSQL', async () => {
     await using postgres = await startPostgres({ durable: false })
     expect(said(await run('sell-once', [], { DATABASE_URL: postgres.url }))).toEqual(['asked for: 8, sold: 3', 'left: 0'])
+  })
+
+  test('invoice-numbers, on MariaDB', async () => {
+    await using mariaDb = await startMariaDb({ durable: false })
+    expect(said(await run('invoice-numbers', [], { DATABASE_URL: mariaDb.url }))).toEqual(['asked for: 8, made: 7', 'numbers: 1, 2, 3, 4, 5, 6, 7'])
   })
 
   test('they leave nothing on the server that does not go by itself, but the fence and the last revision', async () => {

@@ -1,4 +1,5 @@
 /** What is PostgreSQL's own: who may do what, what it costs, who is told, and what becomes of tables that are dropped. */
+import { Kysely, PostgresDialect } from 'kysely'
 import pg from 'pg'
 import postgres from 'postgres'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -67,26 +68,49 @@ describe('what it costs', () => {
     'a URL': manager,
     'a pool of pg': async (url) => on(poolFor(url)),
     'postgres.js': async (url) => onPostgresJs(url),
+    Kysely: async (url) => {
+      const db = new Kysely<object>({ dialect: new PostgresDialect({ pool: poolFor(url) }) })
+      const locks = createLocks(postgresBackend(db), { prefix: 'test' })
+      onTestFinished(() => locks.close())
+      return locks
+    },
   }
 
-  it.each(Object.keys(clients))('is one round trip to acquire, and one to release, with %s', async (client) => {
+  /** Through a proxy, with all connections made, and what is kept kept. */
+  async function counted(client: string) {
     const proxy = await startProxy({ to: { port: server.port } })
     onTestFinished(() => proxy.close())
     const locks = await clients[client]!(at(proxy.port))
-    await (await locks.lock('warm')).release()
-    await until('it to listen', async () => (await server.query("SELECT FROM pg_stat_activity WHERE query ILIKE 'listen%'")).length > 0)
-    // So that nothing of that is on its way any more, and what is kept is kept.
+    const warm = async () => {
+      const held = await Promise.all(KEYS.map((key) => locks.lock(key)))
+      await Promise.all(held.map((lock) => lock.release()))
+      await (await locks.lock('warm')).release()
+    }
+    await warm()
+    if (client !== 'Kysely') await until('it to listen', async () => (await server.query("SELECT FROM pg_stat_activity WHERE query ILIKE 'listen%'")).length > 0)
+    // So that nothing of that is on its way any more.
     await sleep(100)
-    await (await locks.lock('warm')).release()
+    await warm()
+    await warm()
     const monitor = await server.monitor()
     onTestFinished(() => monitor.stop())
-    const trips = countRoundTrips(proxy)
+    const steps = async () => (await monitor.statements()).map(({ text }) => /holdfast_2_(\w+)/.exec(text)?.[1])
+    return { locks, trips: countRoundTrips(proxy), steps }
+  }
+  const KEYS = Array.from({ length: 50 }, (_, i) => `of many ${i}`)
+
+  it.each(Object.keys(clients))('is one round trip to acquire, and one to release, also for many in a list, with %s', async (client) => {
+    const { locks, trips, steps } = await counted(client)
     const lock = await locks.lock('k')
     expect(trips.count).toBe(1)
     await lock.release()
     expect(trips.count).toBe(2)
-    const statements = await monitor.statements()
-    expect(statements.map(({ text }) => /holdfast_2_(\w+)/.exec(text)?.[1])).toEqual(['claim', 'release'])
+    // So many travel in two lists, at the same time.
+    const held = await Promise.all(KEYS.map((key) => locks.lock(key)))
+    expect(trips.count).toBe(4)
+    await Promise.all(held.map((one) => one.release()))
+    expect(trips.count).toBe(6)
+    expect(await steps()).toEqual(['claim', 'release', 'claim', 'claim', 'release', 'release'])
   })
 
   it('what is committed is in the text of no statement, which the server logs if it fails', async () => {
@@ -102,18 +126,65 @@ describe('what it costs', () => {
     // Within JSON it is in digits already.
     for (const form of [value, digits, Buffer.from(digits).toString('hex')]) expect(texts.join()).not.toContain(form)
   })
+})
 
-  it('a lock that is refused waits for no disk', async () => {
-    const locks = await manager()
-    await locks.lock('busy')
-    const before = await flushes()
-    for (let i = 0; i < 50; i++) expect(await locks.tryLock('busy')).toBeNull()
-    // A background process writes now and then.
-    expect((await flushes()) - before).toBeLessThan(25)
+describe('what the disk is asked for', () => {
+  const TIMES = 50
+  let durable: PostgresServer
+  beforeAll(async () => {
+    // So that it is asked by those that we count, and hardly by anybody in the background.
+    durable = await startPostgres({ settings: { wal_writer_delay: '10s', autovacuum: 'off', checkpoint_timeout: '1h' } })
+    const locks = await connect(durable.url, { prefix: 'test' })
+    await locks.close()
+  })
+  afterAll(() => durable.stop())
+
+  it('a lock that is released waits for it once, and not for the release', async () => {
+    expectAbout(TIMES, await syncs(lockAndRelease))
   })
 
-  async function flushes(): Promise<number> {
-    const [row] = await server.query<{ n: string }>('SELECT wal_sync AS n FROM pg_stat_wal')
+  it('a lock that is granted waits for it also where commits do not by default', async () => {
+    await durable.query("ALTER ROLE ALL SET synchronous_commit = 'off'")
+    onTestFinished(async () => void (await durable.query('ALTER ROLE ALL RESET synchronous_commit')))
+    expectAbout(TIMES, await syncs(lockAndRelease))
+    // It is so for others.
+    expectAbout(0, await syncs(async (_, pool) => {
+      for (let i = 0; i < TIMES; i++) await pool.query('CREATE TEMP TABLE t (); DROP TABLE t')
+    }))
+  })
+
+  it('a lock that is refused does not wait for it', async () => {
+    const holder = await manager(durable.url)
+    await holder.lock('busy', { ttlMs: 60_000 })
+    expectAbout(0, await syncs(async (locks) => {
+      for (let i = 0; i < TIMES; i++) expect(await locks.tryLock('busy')).toBeNull()
+    }))
+  })
+
+  async function lockAndRelease(locks: LockManager): Promise<void> {
+    for (let i = 0; i < TIMES; i++) await (await locks.lock('k')).release()
+  }
+
+  /** Some are those of processes in the background, and some of theirs are not told at once. */
+  function expectAbout(wanted: number, seen: number): void {
+    expect(seen).toBeGreaterThan(wanted - TIMES / 5)
+    expect(seen).toBeLessThan(wanted + TIMES / 2)
+  }
+
+  /** How often the log was written to the disk. A process of the server says so at the latest when it ends. */
+  async function syncs(work: (locks: LockManager, pool: pg.Pool) => Promise<void>): Promise<number> {
+    const before = await count()
+    const pool = new pg.Pool({ connectionString: durable.url, max: 1, application_name: 'counted' })
+    const locks = createLocks(postgresBackend(pool), { prefix: 'test' })
+    await work(locks, pool)
+    await locks.close()
+    await pool.end()
+    await until('its connections to be gone', async () => (await durable.query("SELECT FROM pg_stat_activity WHERE application_name = 'counted'")).length === 0)
+    return (await count()) - before
+  }
+
+  async function count(): Promise<number> {
+    const [row] = await durable.query<{ n: string }>('SELECT wal_sync AS n FROM pg_stat_wal')
     return Number(row!.n)
   }
 })
@@ -140,6 +211,9 @@ describe('tables and functions', () => {
     const missing = await on(pool, { ...names, migrate: false }).tryLock('k').catch((error: unknown) => error)
     expect((missing as Error).message).toContain('postgresMigration()')
 
+    // As where nobody may do anything that was not granted.
+    await server.query('ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC')
+    onTestFinished(async () => void (await server.query('ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC')))
     await server.query(postgresMigration(names))
     await server.query(postgresMigration(names))
     const forbidden = await on(pool, names).tryLock('k').catch((error: unknown) => error)
@@ -157,6 +231,10 @@ describe('tables and functions', () => {
     await a.stm((tx) => tx.put('k', 'v'))
     expect(await b.stm((tx) => tx.get('k'))).toBe('v')
     for await (const _ of a.inspect()) void _
+    for (const step of ["tidy(0)", "tidy_page('clerk', 0, '', '', 200)", "leave('nobody')"]) await pool.query(`SELECT locks_of_clerk.l_2_${step}`)
+    for (const more of ['CREATE TABLE locks_of_clerk.mine ()', 'TRUNCATE locks_of_clerk.l_news', 'DROP TABLE locks_of_clerk.l_news', 'ALTER TABLE locks_of_clerk.l_news ADD mine int']) {
+      await expect(pool.query(more), more).rejects.toThrow(/permission denied|must be owner/)
+    }
   })
 
   it('that are dropped are made again: what was held is lost, and others go on', async () => {
@@ -258,22 +336,43 @@ describe('whoever waits', () => {
     }
   })
 
-  it('behind a pooler reads what was left for it, and listens to nobody', async () => {
-    const pooler = await startPgBouncer(server)
-    onTestFinished(() => pooler.stop())
-    const [a, b] = [await manager(pooler.url), await manager(pooler.url)]
-    const lock = await a.lock('pooled')
-    const waiting = b.lock('pooled')
-    await until('it to be known that nothing can be heard', async () =>
-      (await server.query("SELECT FROM public.holdfast_clients WHERE NOT listens")).length > 0)
-    // The next heartbeat says so, and from then on news are left.
-    await sleep(700)
-    const releasedAt = performance.now()
-    await lock.release()
-    await waiting
-    // Less than a heartbeat: it was not found out by asking.
-    expect(performance.now() - releasedAt).toBeLessThan(2_000)
-    expect(await server.query('SELECT FROM public.holdfast_news')).toEqual([])
+  describe.each(['transaction', 'session'] as const)('behind a pooler in %s mode', (poolMode) => {
+    async function two(): Promise<[LockManager, LockManager]> {
+      const pooler = await startPgBouncer(server, { poolMode })
+      onTestFinished(() => pooler.stop())
+      return [await manager(pooler.url), await manager(pooler.url)]
+    }
+
+    it('listens to nobody', async () => {
+      const [a, b] = await two()
+      await a.lock('pooled')
+      const waiting = b.lock('pooled').catch(() => {})
+      const says = (owner: string) => server.query('SELECT listens FROM holdfast_clients WHERE owner = $1', [owner])
+      await until('it to wait', async () => (await says(b.owner)).length > 0)
+      // Longer than it takes to find out, and two heartbeats, each of which says it.
+      for (const end = performance.now() + 2_000; performance.now() < end; await sleep(50)) expect(await says(b.owner)).toEqual([{ listens: false }])
+      await a.close()
+      await b.close()
+      await waiting
+    })
+
+    it('reads what was left for it, and does not find out by asking', async () => {
+      const [a, b] = await two()
+      const tookMs: number[] = []
+      for (let round = 0; round < 8; round++) {
+        const lock = await a.lock('pooled')
+        const waiting = b.lock('pooled')
+        await until('it to wait', async () => (await server.query('SELECT FROM holdfast_claims WHERE owner = $1 AND NOT held', [b.owner])).length > 0)
+        const releasedAt = performance.now()
+        await lock.release()
+        const next = await waiting
+        tookMs.push(performance.now() - releasedAt)
+        await next.release()
+      }
+      // It asks after 500 ms. Its machine may be busy now and then.
+      expect(Math.min(...tookMs)).toBeLessThan(250)
+      await until('all to be read', async () => (await server.query('SELECT FROM holdfast_news WHERE owner = $1', [b.owner])).length === 0)
+    })
   })
 
   it('is served where statements are soon cancelled, also if a row is locked for longer', async () => {
@@ -281,16 +380,40 @@ describe('whoever waits', () => {
     onTestFinished(() => pool.end())
     const locks = on(pool)
     await (await locks.lock('cancelled')).release()
-    const blocker = new pg.Client(server.url)
-    await blocker.connect()
-    onTestFinished(() => blocker.end())
-    await blocker.query('BEGIN')
-    await blocker.query("SELECT FROM holdfast_locks WHERE convert_from(key, 'UTF8') = 'cancelled' FOR UPDATE")
+    const blocker = await blocked('cancelled')
     const waiting = locks.lock('cancelled')
     await sleep(600)
     await blocker.query('ROLLBACK')
     expect(await waiting).toBeDefined()
   })
+
+  it('for a row that somebody else has locked does so for 2 s, and then nothing has happened', async () => {
+    const locks = on(poolFor(server.url))
+    await (await locks.lock('blocked')).release()
+    const row = () => server.query("SELECT last, used FROM holdfast_locks WHERE convert_from(key, 'UTF8') = 'blocked'")
+    const before = await row()
+    const blocker = await blocked('blocked')
+    const askedAt = performance.now()
+    const error = await locks.tryLock('blocked').catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ code: 'BACKEND', transient: true, message: expect.stringContaining('lock timeout') })
+    // It may have tried once more.
+    expect(performance.now() - askedAt).toBeGreaterThan(1_900)
+    expect(performance.now() - askedAt).toBeLessThan(6_000)
+    await blocker.query('ROLLBACK')
+    await until('what was withdrawn to be over', async () => (await server.query("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'")).length === 0)
+    expect(await row()).toEqual(before)
+    expect(await locks.tryLock('blocked')).not.toBeNull()
+  })
+
+  /** Whoever has the row of a key. */
+  async function blocked(key: string): Promise<pg.Client> {
+    const blocker = new pg.Client(server.url)
+    await blocker.connect()
+    onTestFinished(() => blocker.end())
+    await blocker.query('BEGIN')
+    await blocker.query("SELECT FROM holdfast_locks WHERE convert_from(key, 'UTF8') = $1 FOR UPDATE", [key])
+    return blocker
+  }
 
   it.each(['repeatable read', 'serializable'])('is served where transactions are %s', async (isolation) => {
     const name = isolation.replace(' ', '_')
@@ -340,6 +463,15 @@ describe('a connection', () => {
     const lock = await locks.lock('left open')
     expect(await (await manager()).tryLock('left open')).toBeNull()
     expect(await lock.release()).toBe(true)
+  })
+
+  it('to a server that only reads, as a standby, gives no lock; what is read there may be old', async () => {
+    await (await manager()).stm((tx) => tx.put('there', 'v'))
+    const pool = new pg.Pool({ connectionString: server.url, max: 2, options: '-c default_transaction_read_only=on' })
+    onTestFinished(() => pool.end())
+    const locks = on(pool)
+    await expect(locks.tryLock('standby')).rejects.toMatchObject({ code: 'BACKEND', transient: true, message: expect.stringContaining('read-only') })
+    expect(await locks.stm((tx) => tx.get('there'))).toBe('v')
   })
 
   it('keeps what it is asked again and again, until somebody discards it', async () => {

@@ -1,5 +1,8 @@
 /** Database servers of each kind, behind one face: what a test does to one it can do to all. */
 import { Client } from 'pg'
+import { mysqlBackend } from '../../src/backends/sql/mysql/index.js'
+import { postgresBackend } from '../../src/backends/sql/postgres/index.js'
+import type { BackendFactory } from '../../src/core/backend.js'
 import { startMariaDb } from './mariadb-server.js'
 import { startPgBouncer } from './pgbouncer.js'
 import { startPostgres, type PostgresServer } from './postgres-server.js'
@@ -26,6 +29,12 @@ export interface SqlDeployment {
   behindProxy(): Promise<{ readonly url: string; readonly proxy: Proxy }>
   /** Cuts all connections but the test's own, as an administrator does. */
   cutConnections(): Promise<void>
+  /** For a test that speaks to it itself. */
+  readonly backend: BackendFactory
+  /** How many transactions the server has ended because they waited for each other, or made the same row. */
+  conflicts(): Promise<number>
+  /** Deletes the rows that nobody uses at this moment, as is done with those of the last minute else. */
+  tidy(): Promise<void>
   /** Until clients are served, by the way that they go. */
   healthy(): Promise<void>
   stop(): Promise<void>
@@ -36,7 +45,7 @@ export interface SqlKind {
   readonly start: (options?: SqlOptions) => Promise<SqlDeployment>
 }
 
-type Shape = Pick<SqlDeployment, 'server' | 'pooler' | 'cutConnections' | 'healthy'>
+type Shape = Pick<SqlDeployment, 'server' | 'pooler' | 'backend' | 'cutConnections' | 'conflicts' | 'tidy' | 'healthy'>
 
 function deployment(shape: Shape): SqlDeployment {
   const { server, pooler } = shape
@@ -65,6 +74,9 @@ function onPostgres(server: PostgresServer, pooler?: ServerProcess): SqlDeployme
   return deployment({
     server,
     ...(pooler && { pooler }),
+    backend: postgresBackend(url),
+    conflicts: async () => server.log.match(/deadlock detected|duplicate key value/g)?.length ?? 0,
+    tidy: async () => void (await server.query("SELECT holdfast_2_tidy_page('tidier', 0, '', '', 200)")),
     cutConnections: async () => void (await server.query(TERMINATE)),
     healthy: () => until('PostgreSQL to serve', () => isServed(url)),
   })
@@ -104,6 +116,10 @@ export const mariaDb: SqlKind = {
     const server = await startMariaDb(options)
     return deployment({
       server,
+      backend: mysqlBackend(server.url),
+      // That a row is there already would be an error for whoever asked.
+      conflicts: async () => Number((await server.query<{ Value: string }>("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'"))[0]!.Value),
+      tidy: async () => void (await server.query("CALL holdfast_3_tidy_page('tidier', 0, '', '', 200)")),
       cutConnections: async () => {
         // One that is gone by now is none.
         for (const { id } of await server.query<{ id: number }>(OTHERS)) await server.query(`KILL ${id}`).catch(() => {})

@@ -135,6 +135,21 @@ const methods = {
     return log
   },
 
+  async lists(keys, rounds, options) {
+    for (let round = 0; round < rounds; round++) {
+      const some = keys.filter(() => Math.random() < 0.5).sort(() => Math.random() - 0.5)
+      const one = async (key) => {
+        const askedAt = now()
+        const lock = await manager.tryLock(key, { ...options, waitMs: round % 5 === 0 ? 1_000 : 0 })
+        return lock && keep(lock, 0, askedAt, now())
+      }
+      const held = (await Promise.all(some.map(one))).filter((lock) => lock !== null)
+      await sleep(Math.random() * 5)
+      await Promise.all(held.map(({ id }) => letGo(id, 0)))
+      for (const { id } of held) holds.delete(id)
+    }
+  },
+
   async contend(key, waiters, holdMs, options) {
     isContending = true
     const one = async (waiter) => {

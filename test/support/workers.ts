@@ -50,6 +50,8 @@ export interface Methods {
   hold(key: string, options: LockOptions, ms: number): Held
   /** So many waiters at once, each so many times. Each hold is an event as well, so a killed worker's are not lost. */
   convoy(key: string, waiters: number, rounds: number, holdMs: number, options?: LockOptions): ConvoyRow[]
+  /** So many times some of the keys, in any order and all at once: what is free at once or soon is held for a moment, and let go together. */
+  lists(keys: readonly string[], rounds: number, options?: LockOptions): void
   /** So many waiters, again and again until `endContention`, also when the store fails; those that wait then still get it. */
   contend(key: string, waiters: number, holdMs: number, options?: LockOptions): void
   endContention(): void

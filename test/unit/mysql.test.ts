@@ -1,7 +1,8 @@
 /** URLs, names and errors of MySQL and MariaDB, without a server. */
 import { inspect } from 'node:util'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { onlyValue } from '../../src/backends/sql/mysql/client.js'
+import { Mysql2Client } from '../../src/backends/sql/mysql/clients/mysql2.js'
 import { isForbidden, isInterrupted, isMissing, mysqlFailure } from '../../src/backends/sql/mysql/errors.js'
 import { mysqlBackend, mysqlGrants, mysqlMigration } from '../../src/backends/sql/mysql/index.js'
 import { MysqlSchema } from '../../src/backends/sql/mysql/schema.js'
@@ -86,6 +87,24 @@ describe('a client', () => {
     expect(() => mysqlBackend(db(new MysqlAdapter(), false))).not.toThrow()
   })
 
+  it('whose connection does not answer for 5 s gives it up, and does not use it again', async () => {
+    vi.useFakeTimers()
+    onTestFinished(() => void vi.useRealTimers())
+    const connection = { execute: vi.fn(), query: vi.fn(), release: vi.fn(), destroy: vi.fn() }
+    const pool = { promise() {}, execute() {}, getConnection: (done: (error: null, one: typeof connection) => void) => done(null, connection) }
+    const client = new Mysql2Client(pool as never)
+    for (const ask of [() => client.query('CALL x', []), () => client.script(['CREATE x'], ['SET x'])]) {
+      const failed = ask().catch((error: Error) => error.message)
+      await vi.advanceTimersByTimeAsync(4_900)
+      expect(connection.destroy).not.toHaveBeenCalled()
+      await vi.advanceTimersByTimeAsync(200)
+      expect(await failed).toBe('No answer within 5000 ms')
+      expect(connection.destroy).toHaveBeenCalledOnce()
+      connection.destroy.mockClear()
+    }
+    expect(connection.release).not.toHaveBeenCalled()
+  })
+
   it('gives its answer as rows, rows of a result, arrays or objects, text or bytes', () => {
     const bytes = Buffer.from('[1,"ä"]')
     for (const answer of [[['[1,"ä"]']], [[[bytes]], {}], [{ result: bytes }], [[{ result: '[1,"ä"]' }], {}], [{ 0: { result: bytes } }]]) {
@@ -102,6 +121,9 @@ describe('an error', () => {
   it.each([
     ['a deadlock', error('', { errno: 1213, sqlState: '40001' }), 'undone'],
     ['a lock wait timeout', error('', { errno: 1205 }), 'undone'],
+    ['a server that only reads', error('', { errno: 1290 }), 'undone'],
+    ['a transaction that only reads', error('', { errno: 1792, sqlState: '25006' }), 'undone'],
+    ['a server that is told to read only', error('', { errno: 1836 }), 'undone'],
     ['too many connections', error('', { errno: 1040 }), 'undone'],
     ['nobody there', error('', { errno: -111, code: 'ECONNREFUSED' }), 'undone'],
     ['a pool that is busy', error('Queue limit reached.'), 'undone'],

@@ -7,7 +7,7 @@ import { postgresFailure } from '../../src/backends/sql/postgres/errors.js'
 import { SqlServerBackend } from '../../src/backends/sql/server/backend.js'
 import type { Database, Failure, StepName } from '../../src/backends/sql/server/database.js'
 import { readNews } from '../../src/backends/sql/server/news.js'
-import { settle } from '../support/manual-clock.js'
+import { ManualClock, settle } from '../support/manual-clock.js'
 
 const ID = 'a'.repeat(12) + 'b'.repeat(20)
 const claim = { id: ID, resource: 'k', take: 1, limit: 1, ttlMs: 10_000 }
@@ -211,6 +211,89 @@ describe('news', () => {
   })
 })
 
+describe('where nothing can be heard, news are looked for', () => {
+  const RETRY_MS = 50
+  const waiters = (count: number, from = 0) => Array.from({ length: count }, (_, i) => ({ ...claim, id: `${from + i}`.padStart(32, '0'), resource: `k${from + i}` }))
+
+  async function deaf() {
+    const clock = new ManualClock()
+    const database = new FakeDatabase()
+    Object.assign(database, { listen: undefined })
+    const line = { ahead: 9 }
+    database.answers.claim = ([, , list]) => (JSON.parse(list!) as unknown[]).map(() => ['queued', '5', line.ahead, 0, null, false])
+    /** When it looked. */
+    const looks: number[] = []
+    const left: string[] = []
+    database.answers.readNews = () => {
+      looks.push(clock.now())
+      return left.splice(0)
+    }
+    const wakeUps: WakeUp[] = []
+    const backend = new SqlServerBackend(database, { prefix: 'p', owner: 'me', clock, retryMs: RETRY_MS, wake: (wakeUp) => wakeUps.push(wakeUp), warn: () => {} })
+    return { clock, backend, line, looks, left, wakeUps }
+  }
+
+  const gapsOf = (times: readonly number[]) => times.slice(1).map((at, i) => at - times[i]!)
+
+  it('once for all that wait, less often the longer none come, and never sooner than retryMs', async () => {
+    const { clock, backend, looks, wakeUps } = await deaf()
+    const all = waiters(10)
+    const startedAt = clock.now()
+    await backend.claim(all, 'queue')
+    // Each asks again at its heartbeat, at a moment of its own.
+    for (let i = 0; i < 100; i++) {
+      await clock.advance(50)
+      await backend.claim([all[i % 10]!], 'queue')
+    }
+    await backend.close()
+    const gaps = gapsOf([startedAt, ...looks])
+    for (const [i, gap] of gaps.entries()) {
+      const leastMs = Math.min(500, RETRY_MS * 1.5 ** i)
+      expect(gap).toBeGreaterThanOrEqual(leastMs - 1e-6)
+      expect(gap).toBeLessThanOrEqual(leastMs * 1.25 + 1e-6)
+    }
+    expect(gaps.length).toBeGreaterThan(10)
+    // Several processes that began together do not go on so.
+    expect(new Set(gaps.slice(-5)).size).toBe(5)
+    expect(wakeUps).toEqual([])
+  })
+
+  it('as often as at first after some have come, and when somebody comes to wait, or nearer', async () => {
+    const { clock, backend, line, looks, left } = await deaf()
+    const expectSoon = (gap: number | undefined) => {
+      expect(gap).toBeGreaterThanOrEqual(RETRY_MS)
+      expect(gap).toBeLessThanOrEqual(RETRY_MS * 1.25)
+    }
+    await backend.claim(waiters(1), 'queue')
+    await clock.advance(5_000)
+    left.push(JSON.stringify(['contended', 'x']))
+    const before = looks.length
+    await clock.advance(5_000)
+    expectSoon(gapsOf(looks)[before])
+    for (const [which, ahead] of [[1, 9], [0, 8]] as const) {
+      const askedAt = clock.now()
+      line.ahead = ahead
+      await backend.claim(waiters(1, which), 'queue')
+      await clock.advance(5_000)
+      expectSoon(looks.find((at) => at > askedAt)! - askedAt)
+    }
+    await backend.close()
+  })
+
+  it('not at all when nothing waits any more', async () => {
+    const { clock, backend, looks } = await deaf()
+    const [one] = waiters(1)
+    await backend.claim([one!], 'queue')
+    await clock.advance(1_000)
+    await backend.release([one!]).catch(() => {})
+    await clock.advance(1_000)
+    const before = looks.length
+    await clock.advance(10_000)
+    expect(looks).toHaveLength(before)
+    await backend.close()
+  })
+})
+
 describe('what PostgreSQL and its clients say', () => {
   const coded = (code: string, message = 'x') => Object.assign(new Error(message), { code })
   it.each([
@@ -219,6 +302,8 @@ describe('what PostgreSQL and its clients say', () => {
     [coded('55P03'), 'undone'],
     [coded('57014'), 'undone'],
     [coded('57P03'), 'undone'],
+    // Of a standby.
+    [coded('25006'), 'undone'],
     [coded('ECONNREFUSED'), 'undone'],
     [new Error('timeout exceeded when trying to connect'), 'undone'],
     [coded('57P01'), 'unknown'],

@@ -98,7 +98,10 @@ export class PostgresDatabase implements Database {
     return ear
   }
 
-  /** A pooler tells a number of its own; and what it listens to is heard by whoever has that connection at the time. */
+  /**
+   * A pooler tells a number of its own; and what it listens to is heard by whoever has that connection at the time. In PgBouncer's session
+   * mode that would be us, but its number says nothing about the mode.
+   */
   async #checkDirect(ear: Ear): Promise<void> {
     if ((await this.#client.query(this.#schema.calls.isBackend, [String(ear.pid)])) === '0') {
       this.#strangers++

@@ -16,6 +16,8 @@ const VERSION = 2
 const TABLES = ['meta', 'locks', 'claims', 'clients', 'news', 'stores', 'entries', 'commits']
 /** The last one that is made: if it is there, all are. */
 const LAST = 'tidy_page'
+/** Also those that only others of them call: they run with the rights of whoever calls the first. */
+const FUNCTIONS = [...sql.functions.matchAll(/^CREATE OR REPLACE FUNCTION (\{\w+\})/gm)].map(([, name]) => name!)
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,39}$/
 
 export class PostgresSchema {
@@ -54,7 +56,12 @@ export class PostgresSchema {
   grants(role: string): string {
     const to = `TO "${role.replaceAll('"', '""')}"`
     const tables = TABLES.map((name) => this.#fill(`{${name}}`)).join(', ')
-    return [`GRANT USAGE ON SCHEMA "${this.name}" ${to};`, `GRANT SELECT, INSERT, UPDATE, DELETE ON ${tables} ${to};`].join('\n')
+    return [
+      `GRANT USAGE ON SCHEMA "${this.name}" ${to};`,
+      `GRANT SELECT, INSERT, UPDATE, DELETE ON ${tables} ${to};`,
+      // Everybody may, unless the database was told otherwise.
+      `GRANT EXECUTE ON FUNCTION ${FUNCTIONS.map((name) => this.#fill(name)).join(', ')} ${to};`,
+    ].join('\n')
   }
 
   #fill(text: string): string {

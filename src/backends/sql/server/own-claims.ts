@@ -9,15 +9,19 @@ export const NAME_LENGTH = 12
 
 export class OwnClaims {
   readonly #byName = new Map<string, Claim>()
-  readonly #waiting = new Set<string>()
+  /** By their ids, how many were ahead of them. */
+  readonly #waiting = new Map<string, number>()
 
   /** Before it is asked for: news of it can overtake the answer. */
   add(claim: Claim): void {
     this.#byName.set(nameOf(claim), claim)
   }
 
-  waits({ id }: Claim): void {
-    this.#waiting.add(id)
+  /** Behind so many others. Whether it has just come, or come nearer. */
+  waits({ id }: Claim, ahead: number): boolean {
+    const before = this.#waiting.get(id) ?? Infinity
+    this.#waiting.set(id, ahead)
+    return ahead < before
   }
 
   holds({ id }: Claim): void {

@@ -12,8 +12,8 @@ import type { Retries } from './retries.js'
 export interface StepListener {
   /** Whether what is told to this process reaches it. */
   readonly hears: boolean
-  /** `saidSo`: whether the database was told that it hears. */
-  queued(resource: string, saidSo: boolean): void
+  /** `saidSo`: whether the database was told that it hears. `isNearer`: it has just come, or come nearer. */
+  queued(resource: string, saidSo: boolean, isNearer: boolean): void
   held(): void
   /** A claim of ours was passed over while nothing was heard of us: others may have been, too. */
   passedOver(resource: string): void
@@ -76,8 +76,7 @@ export class Steps {
         if (answer[3]) this.#listener.passedOver(resource)
         return { status: 'held', epoch: BigInt(answer[1]), waiting: answer[2] }
       case 'queued':
-        this.#claims.waits(claim)
-        this.#listener.queued(resource, saidSo)
+        this.#listener.queued(resource, saidSo, this.#claims.waits(claim, answer[2]))
         if (answer[5]) this.#listener.passedOver(resource)
         return { status: 'queued', place: answer[1], ...blockerOf(answer[2], answer[3], answer[4]) }
       case 'refused':

@@ -55,11 +55,15 @@ export class WakeUps implements StepListener {
     return this.#state === 'on'
   }
 
-  queued(resource: string, saidSo: boolean): void {
+  queued(resource: string, saidSo: boolean, isNearer: boolean): void {
     if (this.#state === 'off') this.#open()
-    if (this.#state !== 'on') this.#startPolling()
-    // It came on while this was on its way: the database does not know, and would leave news that nobody reads any more.
-    else if (!saidSo) queueMicrotask(() => this.#wake(resource))
+    if (this.#state !== 'on') {
+      // That somebody asks again at its heartbeat makes news no likelier, but that the line moves does.
+      if (isNearer || !this.#poll) this.#startPolling()
+    } else if (!saidSo) {
+      // It came on while this was on its way: the database does not know, and would leave news that nobody reads any more.
+      queueMicrotask(() => this.#wake(resource))
+    }
   }
 
   /** Whoever holds a lock should hear when it is revoked; but a process that locks once and ends need not open a connection for that. */
@@ -119,7 +123,7 @@ export class WakeUps implements StepListener {
     if (this.#claims.someWait) this.#startPolling()
   }
 
-  /** Somebody has come to wait: it may be served soon. */
+  /** Somebody has come to wait, or nearer: it may be served soon. */
   #startPolling(): void {
     if (this.#poll && this.#pollMs <= this.#scope.retryMs) return
     this.#pollMs = this.#scope.retryMs

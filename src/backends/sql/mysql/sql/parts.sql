@@ -29,15 +29,23 @@ DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
   END
 
 -- @statement begin
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF {only_reads} THEN
+    SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'This server is read-only: locks are given by the primary';
+  END IF;
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION READ WRITE;
   SET is_ours = TRUE;
   SET innodb_lock_wait_timeout = 2, group_concat_max_len = 16777216
 
+-- A replica, or a primary that hands over. Whoever made the procedures may be allowed to write there, and with its rights they would. It
+-- is a number or, in later versions, a word.
+-- @statement onlyReads
+CONCAT(@@global.read_only) NOT IN ('0', 'OFF')
+
 -- Whether a single statement is a transaction of its own: only then can it do without all that. MariaDB can say so, and limit the time
 -- that one statement waits; for MySQL these are comments, and it always takes the long way.
 -- @statement commitsByItself
-FALSE /*M! OR (@@autocommit AND NOT @@in_transaction) */
+FALSE /*M! OR (@@autocommit AND NOT @@in_transaction AND NOT ({only_reads})) */
 
 -- @statement patiently
 /*M! SET STATEMENT innodb_lock_wait_timeout = 2 FOR */
