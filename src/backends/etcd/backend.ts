@@ -112,7 +112,9 @@ export class EtcdBackend implements Backend {
         states[i] = state
         if (--unanswered === 0) resolve(states)
       }
-      items.forEach((item, i) => step(item).then((state) => answered(i, state), (error: unknown) => answered(i, asFailed(error))))
+      for (const [i, item] of items.entries()) {
+        step(item).then((state) => answered(i, state), (error: unknown) => answered(i, asFailed(error)))
+      }
     })
   }
 
