@@ -1,10 +1,14 @@
 /** What is PostgreSQL's own: who may do what, what it costs, who is told, and what becomes of tables that are dropped. */
 import { Kysely, PostgresDialect } from 'kysely'
+import { once } from 'node:events'
+import { connect as connectTo, createServer, type AddressInfo } from 'node:net'
 import pg from 'pg'
 import postgres from 'postgres'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { postgresBackend, postgresGrants, postgresMigration, type PostgresOptions } from '../../src/backends/sql/postgres/index.js'
+import { openPostgresJs } from '../../src/backends/sql/postgres/clients/open-postgres-js.js'
+import { PostgresJsClient } from '../../src/backends/sql/postgres/clients/postgres-js.js'
 import { connect, ConfigurationError, ConnectorError, createLocks, type LockManager } from '../../src/index.js'
 import { startPgBouncer } from '../support/pgbouncer.js'
 import { startPostgres, type PostgresServer } from '../support/postgres-server.js'
@@ -538,6 +542,68 @@ describe('a connection', () => {
   it('of postgres.js can have other names for columns', async () => {
     const locks = onPostgresJs(server.url, { transform: postgres.pascal })
     expect(await (await locks.lock('named')).release()).toBe(true)
+  })
+
+  it('of postgres.js that is made too late for its statement serves others', async () => {
+    await using proxy = await startProxy({ to: server })
+    const sql = postgres(at(proxy.port), { max: 1 })
+    onTestFinished(() => sql.end())
+    const client = new PostgresJsClient(sql)
+    const fault = proxy.hold()
+    await expect(client.query('SELECT 1::text AS result', [])).rejects.toThrow('No answer within')
+    fault.heal()
+    await expect(client.query('SELECT 2::text AS result', [])).resolves.toBe('2')
+    expect(proxy.connections).toHaveLength(1)
+  })
+
+  describe('of a postgres.js of our own', () => {
+    async function open() {
+      const proxy = await startProxy({ to: server })
+      const client = await openPostgresJs(at(proxy.port), 1_000, 1)
+      onTestFinished(() => client.close().then(() => proxy.close()))
+      return { proxy, client, ask: () => client.query('SELECT 1::text AS result', []) }
+    }
+
+    it('that is silent for ever is given up, and not the one that listens', async () => {
+      const { proxy, client, ask } = await open()
+      let ends = 0
+      await client.listen!('news', () => {}, () => ends++)
+      await ask()
+      proxy.blackHole({ only: proxy.connections.at(-1)!.id })
+      await expect(ask()).rejects.toThrow('No answer within')
+      await expect(ask()).resolves.toBe('1')
+      expect(ends).toBe(0)
+    })
+
+    it('that listens and is silent for ever is given up, and not the others', async () => {
+      const { proxy, client, ask } = await open()
+      await ask()
+      const first = await client.listen!('news', () => {}, () => {})
+      proxy.blackHole({ only: proxy.connections.at(-1)!.id })
+      await expect(first.close()).rejects.toThrow('No answer within')
+      await expect(client.listen!('news', () => {}, () => {})).rejects.toThrow('No answer within')
+      const again = await client.listen!('news', () => {}, () => {})
+      expect(again.pid).not.toBe(first.pid)
+      await ask()
+      expect(proxy.connections).toHaveLength(3)
+    }, 20_000)
+
+    it('that is closed again and again while it is made is made when it can be', async () => {
+      let isOpen = false
+      const door = createServer((socket) => {
+        socket.on('error', () => {})
+        if (isOpen) socket.pipe(connectTo(server.port)).pipe(socket)
+        else socket.once('data', () => socket.end())
+      }).listen(0)
+      onTestFinished(() => void door.close())
+      await once(door, 'listening')
+      const client = await openPostgresJs(at((door.address() as AddressInfo).port), 1_000, 1)
+      onTestFinished(() => client.close())
+      const ask = () => client.query('SELECT 1::text AS result', [])
+      await expect(ask()).rejects.toThrow('No answer within')
+      isOpen = true
+      await expect(ask()).resolves.toBe('1')
+    })
   })
 
   it.each([

@@ -44,6 +44,13 @@ export class PostgresJsLine {
     return { pid, close: () => this.#close(hearer) }
   }
 
+  /** Nothing will come any more. */
+  end(): void {
+    const before = this.#hearer
+    this.#hearer = undefined
+    before?.onEnd()
+  }
+
   async #on(): Promise<void> {
     if (!this.#isOn) await new Promise<void>((resolve) => this.#onceOn.push(resolve))
     this.#listening ??= await this.#first
@@ -60,9 +67,7 @@ export class PostgresJsLine {
 
   #cameOn(): void {
     // Something may have been missed.
-    const before = this.#hearer
-    this.#hearer = undefined
-    before?.onEnd()
+    this.end()
     if (this.#wasOn) this.#canLeave = false
     this.#isOn = this.#wasOn = true
     for (const goOn of this.#onceOn.splice(0)) goOn()

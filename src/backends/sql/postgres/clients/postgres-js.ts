@@ -4,7 +4,7 @@ import { inTime } from './in-time.js'
 import { PostgresJsLine } from './postgres-js-line.js'
 
 export interface PostgresJs {
-  unsafe(text: string, values?: any[]): PromiseLike<any> & { cancel(): unknown }
+  unsafe(text: string, values?: any[]): PromiseLike<any>
   listen(channel: string, onNews: (news: string) => void, onListen?: () => void): Promise<{ state: { pid: number }; unlisten: () => Promise<unknown> }>
 }
 
@@ -48,17 +48,24 @@ export class PostgresJsClient implements PostgresClient {
   }
 
   close(): Promise<void> {
+    for (const line of this.#lines.values()) line.end()
     return this.#end()
   }
 
   /** It knows no limit itself, and may leave a statement to a connection that it makes in 20 s only. */
   #run(text: string, values?: string[]): Promise<unknown> {
     const statement = this.#sql.unsafe(text, values)
-    return inTime(statement, () => {
-      // Else it would be carried out some time. Once it was sent, to cancel it could hit another one on its connection, also somebody else's.
-      if (!(statement as { state?: unknown }).state) statement.cancel()
-    })
+    return inTime(statement, () => disarm(statement))
   }
+}
+
+/**
+ * One that was not sent yet would be carried out some time. It has a method to cancel it; but of a connection that is just being made
+ * for a statement that was cancelled postgres.js makes no use any more, ever. So nothing is left of it but an empty one. Once it was
+ * sent, to cancel it could hit another one on its connection, also somebody else's.
+ */
+function disarm(statement: PromiseLike<unknown> & { state?: unknown }): void {
+  if (!statement.state) Object.assign(statement, { strings: [''], args: [] })
 }
 
 /** In digits: whatever the value is, and whatever the server makes of quotes, backslashes and encodings, it ends where it should. */
