@@ -200,6 +200,20 @@ describe('a claim', () => {
     expect(await keysOf('once more')).toHaveLength(2)
   })
 
+  it('whose request was lost, and that asks again without wanting to wait, gets a slot that is free', async () => {
+    const [first, party] = [new Party(), new Party()]
+    await first.claim(claimOn('a slot left', 30_000, 2))
+    const claim = claimOn('a slot left', 30_000, 2)
+    party.onTxn = async (run, request) => {
+      if (hasPut(request)) throw lost()
+      return run()
+    }
+    expect(await party.claim(claim, 'leave')).toMatchObject({ status: 'failed' })
+    party.onTxn = (run) => run()
+    expect(await party.claim(claim, 'leave')).toMatchObject({ status: 'held' })
+    expect(await party.claim(claimOn('a slot left', 30_000, 2), 'leave')).toMatchObject({ status: 'refused' })
+  })
+
   it('that is being asked for again when its backend is closed is not made anew', async () => {
     const [first, party] = [new Party(), new Party()]
     await first.claim(claimOn('closed meanwhile'))

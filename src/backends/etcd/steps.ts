@@ -149,7 +149,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const { claim, lease, isUnsure } = own
     if (own.state === 'leaving') {
       this.#claims.leaves(own)
-      return this.#ask(claim, ifBusy)
+      return this.claim(claim, ifBusy)
     }
     // Somebody wants it: it is not to be swept meanwhile.
     own.until = own.isHeld ? Math.max(own.until, sentAt + own.value.ttl) : Infinity
@@ -173,7 +173,7 @@ export class Steps implements LeaseListener, LookoutListener {
     // The line may be older than what has become of it since.
     if (isLeaving(own)) {
       this.#claims.leaves(own)
-      return this.#ask(claim, ifBusy)
+      return this.claim(claim, ifBusy)
     }
     if (!this.#isMine(own, line.find(own.key)) || lease.isOver) return this.#askAnew(own, ifBusy)
     const state = await this.#asked(own, sentAt, ifBusy, outcome)
@@ -185,7 +185,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const { claim, lease } = own
     this.#forget(own)
     if (lease.isOver && claim.lease) throw hasEnded(claim.lease)
-    return this.#ask(claim, ifBusy)
+    return this.claim(claim, ifBusy)
   }
 
   /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
