@@ -14,7 +14,7 @@ it.each([
   const statement = Object.assign(new Promise(() => {}), { state, strings: ['SELECT 1'], args: ['a'] })
   const sql: PostgresJs = Object.assign(() => {}, { unsafe: () => statement, listen: () => new Promise<never>(() => {}) })
   const failed = expect(new PostgresJsClient(sql).query('SELECT 1', [])).rejects.toThrow('No answer within')
-  await vi.advanceTimersByTimeAsync(ANSWER_MS)
+  await vi.advanceTimersByTimeAsync(ANSWER_MS + 1)
   await failed
   expect(statement).toMatchObject(left)
 })
@@ -25,9 +25,14 @@ class Listeners {
   readonly all: { onNews: (news: string) => void; onListen?: (() => void) | undefined }[] = []
   readonly unlisten = vi.fn(async () => {})
   isUp = true
+  /** Whether somebody who notifies is heard. */
+  tells = false
   /** What it is asked, in full. */
   readonly sql: PostgresJs = Object.assign(() => {}, {
-    unsafe: async () => [],
+    unsafe: async () => {
+      if (this.tells) this.notify('')
+      return []
+    },
     listen: async (_channel: string, onNews: (news: string) => void, onListen?: () => void) => {
       this.all.push({ onNews, onListen })
       if (!this.isUp) throw new Error('refused')
@@ -71,13 +76,15 @@ it('while it cannot connect, no listeners pile up, and it is on as soon as it ca
   const client = new PostgresJsClient(listeners.sql)
   for (let i = 0; i < 20; i++) {
     const failed = expect(client.listen('a', () => {}, () => {})).rejects.toThrow('No answer within')
-    await vi.advanceTimersByTimeAsync(ANSWER_MS)
+    await vi.advanceTimersByTimeAsync(ANSWER_MS + 1)
     await failed
   }
   expect(listeners.all).toHaveLength(1)
   const listening = client.listen('a', () => {}, () => {})
   listeners.reconnect()
   expect((await listening).pid).toBe(1)
+  // It was listened to once more, for its number.
+  expect(listeners.all).toHaveLength(2)
 })
 
 it('one that was given up and is heard of after all is on', async () => {
@@ -93,6 +100,21 @@ it('one that was given up and is heard of after all is on', async () => {
   const third = client.listen('a', onNews, () => {})
   listeners.notify('is anybody there?')
   await third
+  listeners.notify('news')
+  expect(onNews.mock.calls).toEqual([['news']])
+})
+
+it('one that was given up though it is sound is on again at once', async () => {
+  const listeners = new Listeners()
+  const client = new PostgresJsClient(listeners.sql)
+  const first = await client.listen('a', () => {}, () => {})
+  listeners.reconnect()
+  await first.close()
+  // Whoever asked for it was not answered otherwise.
+  await (await client.listen('a', () => {}, () => {})).close()
+  listeners.tells = true
+  const onNews = vi.fn()
+  await client.listen('a', onNews, () => {})
   listeners.notify('news')
   expect(onNews.mock.calls).toEqual([['news']])
 })

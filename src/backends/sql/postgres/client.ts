@@ -1,6 +1,6 @@
 /** What we need of a client for PostgreSQL, whichever it is. */
 export interface PostgresClient {
-  /** One statement that gives one row with one column, `result`. */
+  /** One statement that gives one row with one column, a text. If anything else comes back, '': it may be the answer to another one. */
   query(text: string, values: readonly string[], about?: About): Promise<string>
   /** Several statements at once, without values. */
   script(text: string): Promise<void>
@@ -25,4 +25,11 @@ export interface Channel {
   /** The process of the server that serves the connection, as it was told. */
   readonly pid: number
   close(): Promise<void>
+}
+
+/** Of the first row the first column: its name may have been changed by the client. */
+export function resultOf(rows: unknown): string {
+  const [row] = Array.isArray(rows) ? (rows as unknown[]) : []
+  const [value] = Object.values(row ?? {}) as unknown[]
+  return typeof value === 'string' ? value : ''
 }

@@ -1,8 +1,8 @@
 /** PostgreSQL, as the steps see it. */
-import { createHash } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { ConfigurationError } from '../../../core/errors.js'
 import { CannotListen, type Database, type Failure, type Listener, type Listening, type StepName } from '../server/database.js'
-import type { PostgresClient } from './client.js'
+import type { About, PostgresClient } from './client.js'
 import { isForbidden, isMissing, postgresFailure } from './errors.js'
 import { Ear } from './ear.js'
 import type { PostgresSchema } from './schema.js'
@@ -20,6 +20,8 @@ export class PostgresDatabase implements Database {
   readonly #schema: PostgresSchema
   readonly #mayMigrate: boolean
   #strangers = 0
+  readonly #mark = randomBytes(9).toString('base64')
+  #asked = 0
   /** While it listens: then there is no pooler, behind which the next statement may meet another process of the server. */
   #isDirect = false
 
@@ -31,8 +33,8 @@ export class PostgresDatabase implements Database {
   }
 
   async migrate(): Promise<void> {
-    const { name, calls, lastFunction } = this.#schema
-    if (await this.#client.query(calls.isThere, [name, lastFunction]) !== '0') return
+    const { name, lastFunction } = this.#schema
+    if ((await this.#ask('isThere', [name, lastFunction])) !== '0') return
     if (!this.#mayMigrate) {
       throw new ConfigurationError(`There are no tables and functions of ours in the schema "${name}". Run what postgresMigration() prints first.`)
     }
@@ -54,16 +56,29 @@ export class PostgresDatabase implements Database {
   }
 
   async call(step: StepName, values: readonly string[]): Promise<string> {
-    const text = this.#schema.calls[step]
     const isPrivate = step === 'commitKeys'
     try {
-      return await this.#client.query(text, values, { keep: this.#isDirect, isPrivate })
+      return await this.#ask(step, values, { keep: this.#isDirect, isPrivate })
     } catch (error) {
       if (!isMissing(error) || !this.#mayMigrate) throw error
       // Somebody has dropped them, or some. What was held is lost, as the next renewals will find; others can go on.
       await this.#make()
-      return this.#client.query(text, values, { isPrivate })
+      return this.#ask(step, values, { isPrivate })
     }
+  }
+
+  /**
+   * Each answer begins with the mark of what was asked. PgBouncer (1.18) gives what is left of the answers to one who sent several
+   * statements at once, and is gone, to whoever comes next; and from then on everybody there has the answer of the one before. That
+   * ends with the process of the server that answers too late.
+   */
+  async #ask(call: keyof PostgresSchema['calls'], values: readonly string[], about?: About): Promise<string> {
+    const mark = `${this.#mark}${this.#asked++}:`
+    const text = this.#schema.calls[call]
+    const answer = await this.#client.query(text, [...values, mark], about)
+    if (answer.startsWith(mark)) return answer.slice(mark.length)
+    if (call !== 'endBackend') this.#ask('endBackend', []).catch(() => {})
+    throw new Error('This is the answer to another statement: somebody between us and the server has mixed them up.')
   }
 
   failureOf(error: unknown): Failure {
@@ -76,7 +91,6 @@ export class PostgresDatabase implements Database {
 
   async #listen(owner: string, listener: Listener): Promise<Listening> {
     const channel = `holdfast_${createHash('md5').update(owner).digest('hex')}`
-    const { calls } = this.#schema
     const ear = await Ear.open({
       listener: {
         ...listener,
@@ -86,7 +100,7 @@ export class PostgresDatabase implements Database {
         },
       },
       listen: (onNews, onEnd) => this.#client.listen!(channel, onNews, onEnd),
-      probe: async (text) => void (await this.#client.query(calls.notify, [channel, text])),
+      probe: async (text) => void (await this.#ask('notify', [channel, text])),
     })
     try {
       await this.#checkDirect(ear)
@@ -103,7 +117,7 @@ export class PostgresDatabase implements Database {
    * mode that would be us, but its number says nothing about the mode.
    */
   async #checkDirect(ear: Ear): Promise<void> {
-    if ((await this.#client.query(this.#schema.calls.isBackend, [String(ear.pid)])) === '0') {
+    if ((await this.#ask('isBackend', [String(ear.pid)])) === '0') {
       this.#strangers++
       const message = 'There is a pooler between us and the server, through which nothing can be heard.'
       // A connection that was cut just now is not there either.

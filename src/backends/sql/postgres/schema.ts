@@ -32,7 +32,7 @@ export class PostgresSchema {
     }
     this.name = schema
     this.#tables = tables
-    this.calls = Object.fromEntries(Object.entries(sql.calls).map(([name, text]) => [name, this.#fill(text)])) as typeof sql.calls
+    this.calls = Object.fromEntries(Object.entries(sql.calls).map(([name, text]) => [name, marked(this.#fill(text))])) as typeof sql.calls
   }
 
   get lastFunction(): string {
@@ -77,4 +77,10 @@ export class PostgresSchema {
   #function(name: string): string {
     return `${this.#tables}_${VERSION}_${name}`
   }
+}
+
+/** With one value more, which the answer begins with. */
+function marked(call: string): string {
+  const values = new Set(call.match(/\$\d+/g)).size
+  return call.replace('SELECT ', `SELECT $${values + 1}::text || `)
 }

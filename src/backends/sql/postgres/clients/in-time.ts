@@ -11,11 +11,17 @@ export class NoAnswer extends Error {
 
 export function inTime<T>(work: PromiseLike<T>, onLate = () => {}): Promise<T> {
   return new Promise((resolve, reject) => {
+    let isOver = false
     const late = () => {
+      if (isOver) return
       reject(new NoAnswer())
       onLate()
     }
-    const timer = setTimeout(late, ANSWER_MS)
-    void Promise.resolve(work).then(resolve, reject).finally(() => clearTimeout(timer))
+    // In a process that has slept, the answer may be there and was not read yet.
+    const timer = setTimeout(() => setImmediate(late), ANSWER_MS)
+    void Promise.resolve(work).then(resolve, reject).finally(() => {
+      isOver = true
+      clearTimeout(timer)
+    })
   })
 }

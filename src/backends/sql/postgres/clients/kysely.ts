@@ -1,6 +1,6 @@
 /** Kysely. It has no way to listen. */
 import { runOnKysely, type KyselyLike } from '../../server/kysely.js'
-import type { PostgresClient } from '../client.js'
+import { resultOf, type PostgresClient } from '../client.js'
 
 export class KyselyClient implements PostgresClient {
   readonly #db: KyselyLike
@@ -10,8 +10,7 @@ export class KyselyClient implements PostgresClient {
   }
 
   async query(text: string, values: readonly string[]): Promise<string> {
-    const [row] = (await runOnKysely(this.#db, text, values)) as { result: string }[]
-    return row!.result
+    return resultOf(await runOnKysely(this.#db, text, values))
   }
 
   async script(text: string): Promise<void> {

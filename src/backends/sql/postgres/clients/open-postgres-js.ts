@@ -8,66 +8,74 @@ import { PostgresJsClient } from './postgres-js.js'
  * lets statements wait for such a connection while others are free. The steps have pauses of their own.
  */
 const PAUSE_S = 0.05
+/** As pg has it. Also for one that postgres.js still makes when it was told to end. */
+const IDLE_S = 10
 
 export async function openPostgresJs(url: string, connectTimeoutMs: number, most: number): Promise<PostgresClient> {
   const { default: postgres } = await import('postgres')
-  return new RenewedClient(() => {
+  const open = () => {
     const sql = postgres(url, {
       max: most,
       connect_timeout: connectTimeoutMs / 1_000,
+      idle_timeout: IDLE_S,
       backoff: () => PAUSE_S,
       onnotice: () => {},
       fetch_types: false,
       connection: { application_name: 'holdfast' },
     })
     return new PostgresJsClient(sql, () => sql.end({ timeout: 1 }))
-  })
+  }
+  return new RenewedClient(open, connectTimeoutMs)
 }
 
 /**
  * A connection that hears nothing any more postgres.js keeps for as long as TCP does, a quarter of an hour; one that is cut between two
  * messages may send no more for many attempts (as of 3.4.9); and one that is closed while it is made is made again and again, and tells
- * nobody. None of them can be closed alone. So all are given up for new ones when an answer has not come in time; those that listen
- * apart from the others, which may well be sound.
+ * nobody. None of them can be closed alone. So when an answer has not come in time, all are given up for new ones.
  */
 class RenewedClient implements PostgresClient {
-  readonly #statements: Renewed
-  readonly #listeners: Renewed
-
-  constructor(open: () => PostgresJsClient) {
-    this.#statements = new Renewed(open)
-    this.#listeners = new Renewed(open)
-  }
-
-  query(text: string, values: readonly string[], about?: About): Promise<string> {
-    return this.#statements.use((client) => client.query(text, values, about))
-  }
-
-  script(text: string): Promise<void> {
-    return this.#statements.use((client) => client.script(text))
-  }
-
-  listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
-    return this.#listeners.use((client) => client.listen(channel, onNews, onEnd))
-  }
-
-  async close(): Promise<void> {
-    await Promise.all([this.#statements.close(), this.#listeners.close()])
-  }
-}
-
-class Renewed {
   readonly #open: () => PostgresJsClient
+  readonly #connectTimeoutMs: number
   #client: PostgresJsClient
-  /** Of those given up, until they are closed. */
+  #openedAt = performance.now()
+  /** All that goes on beside, until it has ended. */
   readonly #ends = new Set<Promise<void>>()
+  #isClosed = false
 
-  constructor(open: () => PostgresJsClient) {
+  constructor(open: () => PostgresJsClient, connectTimeoutMs: number) {
     this.#open = open
+    this.#connectTimeoutMs = connectTimeoutMs
     this.#client = open()
   }
 
-  async use<T>(work: (client: PostgresJsClient) => Promise<T>): Promise<T> {
+  query(text: string, values: readonly string[], about?: About): Promise<string> {
+    return this.#use((client) => client.query(text, values, about))
+  }
+
+  script(text: string): Promise<void> {
+    return this.#use((client) => client.script(text))
+  }
+
+  /** Each time from the beginning. */
+  async listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
+    const client = this.#open()
+    // Not before: one that is told to end while it connects goes on all the same, and nobody ends it any more.
+    const close = () => this.#end(client)
+    try {
+      const { pid } = await client.listen(channel, onNews, onEnd)
+      return { pid, close }
+    } catch (error) {
+      void close()
+      throw error
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await Promise.all([this.#end(this.#client), ...this.#ends])
+  }
+
+  async #use<T>(work: (client: PostgresJsClient) => Promise<T>): Promise<T> {
     const client = this.#client
     try {
       return await work(client)
@@ -77,15 +85,17 @@ class Renewed {
     }
   }
 
-  async close(): Promise<void> {
-    await Promise.all([...this.#ends, this.#client.close()])
+  #renew(): void {
+    // One that still connects is left to it.
+    if (this.#isClosed || performance.now() - this.#openedAt < this.#connectTimeoutMs) return
+    void this.#end(this.#client)
+    this.#client = this.#open()
+    this.#openedAt = performance.now()
   }
 
-  #renew(): void {
-    const before = this.#client
-    // First: whoever is told that it ends may listen again at once.
-    this.#client = this.#open()
-    const end = before.close().finally(() => this.#ends.delete(end))
+  #end(client: PostgresJsClient): Promise<void> {
+    const end = client.close().catch(() => {}).finally(() => this.#ends.delete(end))
     this.#ends.add(end)
+    return end
   }
 }

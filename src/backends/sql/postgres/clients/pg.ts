@@ -1,7 +1,7 @@
 /** `pg`: a pool, by what it can do. */
 import { createHash } from 'node:crypto'
 import { BackendError } from '../../../../core/errors.js'
-import type { About, Channel, PostgresClient } from '../client.js'
+import { resultOf, type About, type Channel, type PostgresClient } from '../client.js'
 import { inTime } from './in-time.js'
 
 export interface PgPool {
@@ -68,8 +68,7 @@ export class PgClient implements PostgresClient {
   }
 
   async #ask(query: PgQuery): Promise<string> {
-    const { rows } = (await this.#run(query)) as { rows: { result: string }[] }
-    return rows[0]!.result
+    return resultOf(((await this.#run(query)) as { rows: unknown[] }).rows)
   }
 
   /** For pg a name stands for one text; and others, too, name theirs. */

@@ -23,6 +23,7 @@ export class PostgresJsLine {
   #onceOn: (() => void)[] = []
   readonly #first: Promise<Listening | undefined>
   #listening: Listening | undefined
+  #again: Promise<Listening> | undefined
   /** Whether it can be told to listen no more. */
   #canLeave = true
 
@@ -44,19 +45,24 @@ export class PostgresJsLine {
     return { pid, close: () => this.#close(hearer) }
   }
 
-  /** Nothing will come any more. */
-  end(): void {
-    const before = this.#hearer
-    this.#hearer = undefined
-    before?.onEnd()
+  async #on(): Promise<void> {
+    if (!this.#isOn) {
+      const on = new Promise<void>((resolve) => this.#onceOn.push(resolve))
+      // It may be given up though it is sound: then it hears this.
+      if (this.#wasOn) this.#sql.unsafe(`NOTIFY "${this.#channel}"`).then(ignore, ignore)
+      await on
+    }
+    this.#listening ??= (await this.#first) ?? (await this.#listenAgain())
   }
 
-  async #on(): Promise<void> {
-    if (!this.#isOn) await new Promise<void>((resolve) => this.#onceOn.push(resolve))
-    this.#listening ??= await this.#first
-    if (this.#listening) return
+  /** Only to be told the number. */
+  #listenAgain(): Promise<Listening> {
     this.#canLeave = false
-    this.#listening = await this.#sql.listen(this.#channel, () => {})
+    this.#again ??= this.#sql.listen(this.#channel, ignore).catch((error: unknown) => {
+      this.#again = undefined
+      throw error
+    })
+    return this.#again
   }
 
   #hear(news: string): void {
@@ -67,7 +73,9 @@ export class PostgresJsLine {
 
   #cameOn(): void {
     // Something may have been missed.
-    this.end()
+    const before = this.#hearer
+    this.#hearer = undefined
+    before?.onEnd()
     if (this.#wasOn) this.#canLeave = false
     this.#isOn = this.#wasOn = true
     for (const goOn of this.#onceOn.splice(0)) goOn()
@@ -82,3 +90,5 @@ export class PostgresJsLine {
     await inTime(Promise.resolve(this.#listening!.unlisten()))
   }
 }
+
+function ignore(): void {}

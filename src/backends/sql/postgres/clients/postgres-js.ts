@@ -1,10 +1,10 @@
 /** `postgres` (postgres.js), by what it can do. */
-import type { About, Channel, PostgresClient } from '../client.js'
+import { resultOf, type About, type Channel, type PostgresClient } from '../client.js'
 import { inTime } from './in-time.js'
 import { PostgresJsLine } from './postgres-js-line.js'
 
 export interface PostgresJs {
-  unsafe(text: string, values?: any[]): PromiseLike<any>
+  unsafe(text: string, values?: any[], options?: object): PromiseLike<any>
   listen(channel: string, onNews: (news: string) => void, onListen?: () => void): Promise<{ state: { pid: number }; unlisten: () => Promise<unknown> }>
 }
 
@@ -12,6 +12,12 @@ export function isPostgresJs(client: unknown): client is PostgresJs {
   const { unsafe, listen } = (client ?? {}) as Partial<PostgresJs>
   return typeof client === 'function' && typeof unsafe === 'function' && typeof listen === 'function'
 }
+
+/**
+ * No other statement is sent on the connection before this one is answered, as postgres.js would do. If such a connection is lost after
+ * the first answer, PgBouncer (1.18) gives the second to whoever comes next.
+ */
+const ALONE = { onexecute: () => false }
 
 export class PostgresJsClient implements PostgresClient {
   readonly #sql: PostgresJs
@@ -32,9 +38,7 @@ export class PostgresJsClient implements PostgresClient {
     const answer = isPrivate
       ? this.#run(text, [...values])
       : this.#run(text.replace(/\$(\d+)/g, (_, n: string) => literal(values[Number(n) - 1]!)))
-    const [row] = (await answer) as Record<string, string>[]
-    // Its name may have been changed by a `transform` of the client's.
-    return Object.values(row!)[0]!
+    return resultOf(await answer)
   }
 
   async script(text: string): Promise<void> {
@@ -48,13 +52,12 @@ export class PostgresJsClient implements PostgresClient {
   }
 
   close(): Promise<void> {
-    for (const line of this.#lines.values()) line.end()
     return this.#end()
   }
 
   /** It knows no limit itself, and may leave a statement to a connection that it makes in 20 s only. */
-  #run(text: string, values?: string[]): Promise<unknown> {
-    const statement = this.#sql.unsafe(text, values)
+  #run(text: string, values: string[] = []): Promise<unknown> {
+    const statement = this.#sql.unsafe(text, values, ALONE)
     return inTime(statement, () => disarm(statement))
   }
 }

@@ -44,3 +44,6 @@ SELECT {tidy}($1::text::float8)::text AS result
 
 -- @statement tidyPage
 SELECT {tidy_page}($1::text, $2::text::float8, decode($3::text, 'hex'), decode($4::text, 'hex'), $5::text::integer)::text AS result
+
+-- @statement endBackend
+SELECT pg_terminate_backend(pg_backend_pid())::text AS result
