@@ -9,9 +9,9 @@ it('one that is cut while its process is looked up does not count as one that li
   let cut = () => {}
   const client: PostgresClient = {
     // The server has not noticed yet: its process is still there.
-    query: async () => {
+    query: async (_text, values) => {
       cut()
-      return '1'
+      return `${values.at(-1)}1`
     },
     script: async () => {},
     listen: async (_channel, _onNews, onEnd) => {
