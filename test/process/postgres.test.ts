@@ -573,7 +573,7 @@ describe('a connection', () => {
       const { proxy, sql, url } = await pooled()
       const locks = on(poolFor(url))
       await (await locks.lock('stranger')).release()
-      const pids = () => server.query("SELECT pid FROM pg_stat_activity WHERE application_name <> 'holdfast' AND query LIKE '%holdfast_2_%' AND pid <> pg_backend_pid()")
+      const pids = () => server.query("SELECT pid FROM pg_stat_activity WHERE query LIKE '%holdfast_2_%' AND pid <> pg_backend_pid()")
       const before = await pids()
       expect(before).toHaveLength(1)
       await goAway(proxy, sql.unsafe("SELECT 'a' AS result"), sql.unsafe(SLOWLY))
@@ -605,9 +605,9 @@ describe('a connection', () => {
   })
 
   describe('of a postgres.js of our own', () => {
-    async function open() {
+    async function open(connectTimeoutMs = 1_000) {
       const proxy = await startProxy({ to: server })
-      const client = await openPostgresJs(at(proxy.port), 1_000, 1)
+      const client = await openPostgresJs(at(proxy.port), connectTimeoutMs, 1)
       onTestFinished(() => client.close().then(() => proxy.close()))
       return { proxy, client, ask: () => client.query('SELECT 1::text AS result', []) }
     }
@@ -636,6 +636,26 @@ describe('a connection', () => {
       await ask()
       // All others were to listen.
       expect(proxy.connections.filter(({ sent }) => sent.includes('SELECT'))).toHaveLength(1)
+    })
+
+    it('that takes longer than an answer, as it may, is not given up', async () => {
+      const { proxy, ask } = await open(30_000)
+      const silence = proxy.hold()
+      await expect(ask()).rejects.toThrow('No answer within')
+      silence.heal()
+      await expect(ask()).resolves.toBe('1')
+      expect(proxy.connections).toHaveLength(1)
+    })
+
+    it('that is silent when it is closed is not made anew', async () => {
+      const { proxy, client, ask } = await open()
+      await ask()
+      proxy.blackHole()
+      const late = expect(ask()).rejects.toThrow('No answer within')
+      await sleep(4_500)
+      await Promise.all([client.close(), late])
+      await expect(ask()).rejects.toThrow('CONNECTION_ENDED')
+      expect(proxy.connections).toHaveLength(1)
     })
 
     it('that is closed again and again while it is made is made when it can be', async () => {

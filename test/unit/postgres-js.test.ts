@@ -19,6 +19,14 @@ it.each([
   expect(statement).toMatchObject(left)
 })
 
+it('after a sleep of the process, an answer that was not read yet is not too late', async () => {
+  const unread = new Promise((resolve) => setTimeout(() => setImmediate(resolve, [{ result: 'a' }]), ANSWER_MS))
+  const sql: PostgresJs = Object.assign(() => {}, { unsafe: () => unread, listen: () => new Promise<never>(() => {}) })
+  const answered = expect(new PostgresJsClient(sql).query('SELECT 1', [])).resolves.toBe('a')
+  await vi.advanceTimersByTimeAsync(ANSWER_MS + 1)
+  await answered
+})
+
 /** As it keeps listeners: for each connection it listens again for all of them. */
 class Listeners {
   readonly state = { pid: 0 }
@@ -87,34 +95,31 @@ it('while it cannot connect, no listeners pile up, and it is on as soon as it ca
   expect(listeners.all).toHaveLength(2)
 })
 
-it('one that was given up and is heard of after all is on', async () => {
+/** It has connected anew, so that it is never forgotten; and nothing was heard of it for so long that its listener has left. */
+async function givenUp() {
   const listeners = new Listeners()
   const client = new PostgresJsClient(listeners.sql)
   const first = await client.listen('a', () => {}, () => {})
   listeners.reconnect()
   await first.close()
-  const second = await client.listen('a', () => {}, () => {})
-  // Nothing was heard of it for long.
-  await second.close()
+  await (await client.listen('a', () => {}, () => {})).close()
   const onNews = vi.fn()
-  const third = client.listen('a', onNews, () => {})
+  return { listeners, onNews, listen: () => client.listen('a', onNews, () => {}) }
+}
+
+it('one that was given up and is heard of after all is on', async () => {
+  const { listeners, onNews, listen } = await givenUp()
+  const again = listen()
   listeners.notify('is anybody there?')
-  await third
+  await again
   listeners.notify('news')
   expect(onNews.mock.calls).toEqual([['news']])
 })
 
-it('one that was given up though it is sound is on again at once', async () => {
-  const listeners = new Listeners()
-  const client = new PostgresJsClient(listeners.sql)
-  const first = await client.listen('a', () => {}, () => {})
-  listeners.reconnect()
-  await first.close()
-  // Whoever asked for it was not answered otherwise.
-  await (await client.listen('a', () => {}, () => {})).close()
+it('one that was given up though it is sound is on again at once: it is asked', async () => {
+  const { listeners, onNews, listen } = await givenUp()
   listeners.tells = true
-  const onNews = vi.fn()
-  await client.listen('a', onNews, () => {})
+  await listen()
   listeners.notify('news')
   expect(onNews.mock.calls).toEqual([['news']])
 })

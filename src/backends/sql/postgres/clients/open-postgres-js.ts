@@ -38,7 +38,7 @@ class RenewedClient implements PostgresClient {
   readonly #connectTimeoutMs: number
   #client: PostgresJsClient
   #openedAt = performance.now()
-  /** All that goes on beside, until it has ended. */
+  /** Of those that were given up, and of those that listened. */
   readonly #ends = new Set<Promise<void>>()
   #isClosed = false
 
@@ -56,10 +56,9 @@ class RenewedClient implements PostgresClient {
     return this.#use((client) => client.script(text))
   }
 
-  /** Each time from the beginning. */
+  /** Each time on a client of its own, which ends with it, but not before it is there: one that still connects would go on for ever. */
   async listen(channel: string, onNews: (news: string) => void, onEnd: () => void): Promise<Channel> {
     const client = this.#open()
-    // Not before: one that is told to end while it connects goes on all the same, and nobody ends it any more.
     const close = () => this.#end(client)
     try {
       const { pid } = await client.listen(channel, onNews, onEnd)
