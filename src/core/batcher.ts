@@ -34,7 +34,7 @@ export interface Call<Item, State> {
   failed(error: unknown): void
 }
 
-type ClaimFields = { readonly [Field in keyof Claim]: Claim[Field] | undefined } & Omit<Claim, 'type' | 'metadata' | 'lease' | 'place'>
+type ClaimFields = { readonly [Field in keyof Claim]: Claim[Field] | undefined } & Omit<Claim, 'type' | 'metadata' | 'lease' | 'place' | 'isTold'>
 
 /** A claim of this process: the store sees what it asks for, and we whether an answer is still to come. */
 export class OwnClaim implements Claim {
@@ -47,6 +47,7 @@ export class OwnClaim implements Claim {
   declare readonly metadata?: string
   declare readonly lease?: Leased
   declare place?: string
+  declare isTold?: boolean
   /** Its latest request, and the latest renewal that was asked for by itself. */
   #asked: Entry | undefined
   #renewing: Entry | undefined

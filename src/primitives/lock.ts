@@ -86,6 +86,7 @@ export class LockHandle implements DistributedLock {
 
   get token(): string {
     const { hold, claims } = this.#lock
+    hold.claim.isTold = true
     return tokenOf(hold.claim.id, hold.epoch, claims.owner)
   }
 

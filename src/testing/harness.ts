@@ -178,6 +178,7 @@ export class Process {
   /** Takes over, as `claim`, what another process holds as `given`. */
   async takeOver(claim: Claim, given: Claim, from: Process, ttlMs = LONG_MS): Promise<RenewState['status']> {
     const epoch = epochs.get(given) ?? 0n
+    given.isTold = true
     const renewal = { claim, ttlMs, exact: false, from: tokenOf(given.id, epoch, from.owner) }
     const { status } = only(await this.backend.renew([renewal]))
     if (status === 'held') epochs.set(claim, epoch)

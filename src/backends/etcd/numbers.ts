@@ -5,6 +5,8 @@
  * A name is used again only if nothing that concerned its last claim can still happen. Once that is not known of some claim, all
  * numbers from then on are new.
  */
+import { Registry, type Registered } from '../../core/registry.js'
+
 /** The number in the name of a claim's key, and where it goes back to. */
 export interface KeyNumber {
   readonly number: number
@@ -12,14 +14,21 @@ export interface KeyNumber {
 }
 
 /** Of one resource: those in use, and those that were and are free. */
-interface Numbered {
-  inUse: number
+class Numbered implements Registered<Numbered> {
+  readonly name: string
+  next: Numbered | undefined
+  inUse = 0
   last: number
-  readonly free: number[]
+  readonly free: number[] = []
+
+  constructor(directory: string, last: number) {
+    this.name = directory
+    this.last = last
+  }
 }
 
 export class Numbers {
-  #directories = new Map<string, Numbered>()
+  #directories = new Registry<Numbered>()
   #highest = 0
   /** All up to here were in use when something was not known. */
   #spent = 0
@@ -27,8 +36,8 @@ export class Numbers {
   take(directory: string): KeyNumber {
     let among = this.#directories.get(directory)
     if (!among) {
-      among = { inUse: 0, last: this.#spent, free: [] }
-      this.#directories.set(directory, among)
+      among = new Numbered(directory, this.#spent)
+      this.#directories.add(among)
     }
     among.inUse++
     const number = among.free.pop() ?? ++among.last
@@ -40,12 +49,12 @@ export class Numbers {
   free(directory: string, { number, among }: KeyNumber): void {
     if (this.#directories.get(directory) !== among) return
     among.free.push(number)
-    if (--among.inUse === 0) this.#directories.delete(directory)
+    if (--among.inUse === 0) this.#directories.remove(among)
   }
 
   /** Something may still happen to a claim that is over. */
   spend(): void {
     this.#spent = this.#highest
-    this.#directories = new Map()
+    this.#directories = new Registry()
   }
 }

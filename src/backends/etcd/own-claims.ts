@@ -1,5 +1,6 @@
 /** The claims of this process, with what is known of each. */
 import type { Claim } from '../../core/backend.js'
+import { Registry, type Registered } from '../../core/registry.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { Lease } from './leases.js'
 import type { KeyNumber } from './numbers.js'
@@ -11,7 +12,9 @@ import type { KeyNumber } from './numbers.js'
  */
 export type OwnState = 'asked' | 'waiting' | 'held' | 'revoked' | 'leaving'
 
-export class OwnClaim {
+export class OwnClaim implements Registered<OwnClaim> {
+  /** By its key. */
+  next: OwnClaim | undefined
   readonly claim: Claim
   readonly directory: string
   readonly key: string
@@ -54,23 +57,43 @@ export class OwnClaim {
     return lease ? (lease.value ?? '') : writeValue(this.value)
   }
 
+  get name(): string {
+    return this.key
+  }
+
   get isHeld(): boolean {
     return this.state === 'held' || this.state === 'revoked'
   }
 }
 
+/** By its id. */
+class Named implements Registered<Named> {
+  readonly name: string
+  next: Named | undefined
+  own: OwnClaim
+
+  constructor(own: OwnClaim) {
+    this.name = own.claim.id
+    this.own = own
+  }
+}
+
 export class OwnClaims {
-  readonly #byId = new Map<string, OwnClaim>()
-  readonly #byKey = new Map<string, OwnClaim>()
+  readonly #byId = new Registry<Named>()
+  readonly #byKey = new Registry<OwnClaim>()
 
   add(own: OwnClaim): void {
-    this.#byId.set(own.claim.id, own)
-    this.#byKey.set(own.key, own)
+    const named = this.#byId.get(own.claim.id)
+    if (named) named.own = own
+    else this.#byId.add(new Named(own))
+    const before = this.#byKey.get(own.key)
+    if (before) this.#byKey.remove(before)
+    this.#byKey.add(own)
   }
 
   /** Those that leave are no longer known by their id: it may be claimed anew. */
   named({ id, resource }: Claim): OwnClaim | undefined {
-    const own = this.#byId.get(id)
+    const own = this.#byId.get(id)?.own
     return own?.claim.resource === resource ? own : undefined
   }
 
@@ -80,19 +103,20 @@ export class OwnClaims {
 
   leaves(own: OwnClaim): void {
     own.state = 'leaving'
-    if (this.#byId.get(own.claim.id) === own) this.#byId.delete(own.claim.id)
+    const named = this.#byId.get(own.claim.id)
+    if (named?.own === own) this.#byId.remove(named)
   }
 
   gone(own: OwnClaim): void {
     this.leaves(own)
-    if (this.#byKey.get(own.key) === own) this.#byKey.delete(own.key)
+    this.#byKey.remove(own)
   }
 
   on(lease: Lease): OwnClaim[] {
-    return [...this.#byKey.values()].filter((own) => own.lease === lease)
+    return [...this.#byKey].filter((own) => own.lease === lease)
   }
 
   [Symbol.iterator](): Iterator<OwnClaim> {
-    return this.#byKey.values()
+    return this.#byKey[Symbol.iterator]()
   }
 }

@@ -473,7 +473,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const success: RequestOp[] = isHeld ? [remove] : [rangeOf(directory), remove]
     let outcome: Outcome
     try {
-      outcome = await this.#txns.run({ kind: 'release', compare: [isOn(own)], success, isLikely: !isUnsure })
+      outcome = await this.#txns.run({ kind: 'release', ...(isOnlyOurs(own) ? {} : { compare: [isOn(own)] }), success, isLikely: !isUnsure })
     } catch (error) {
       own.isUnsure ||= mayBeDone(error)
       this.#sweepAgain(own)
@@ -670,6 +670,11 @@ function hasEnded({ id }: Pick<Leased, 'id'>): SessionExpiredError {
 /** It may have come to this while something was awaited. */
 function isLeaving({ state }: OwnClaim): boolean {
   return state === 'leaving'
+}
+
+/** Whatever is at its key by the time that it is deleted is this claim: the key has had its one name, and nobody else can have taken it over. */
+function isOnlyOurs(own: OwnClaim): boolean {
+  return own.keyNumber !== undefined && isSpotless(own, 2) && !own.claim.isTold
 }
 
 /** All that was to change it was answered, and it is no more than so many requests: none of them was sent again. */

@@ -10,6 +10,7 @@
  * - What is wrong with one step (a lease that is gone, a key that is forbidden, no space for what is new) fails the whole: then
  *   releases are sent by themselves, claims by their leases, and at last each alone.
  */
+import { Registry, type Registered } from '../../core/registry.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
 import type { Compare, RequestOp, ResponseOp, TxnResponse } from './client/messages.js'
@@ -39,6 +40,17 @@ interface Pending {
   readonly reject: (error: unknown) => void
 }
 
+/** The claims in one directory that wait for the answer to the one that is on its way there. */
+class Waiting implements Registered<Waiting> {
+  readonly name: string
+  next: Waiting | undefined
+  claims: Pending[] | undefined
+
+  constructor(directory: string) {
+    this.name = directory
+  }
+}
+
 /** The server's limit is 128, and what is within counts, too. */
 const MOST_OPERATIONS = 120
 /** Lists of so many are sent apart. With fewer, what a transaction costs by itself is more than is gained. */
@@ -49,8 +61,7 @@ const RESOLVED = Promise.resolve()
 export class Txns {
   readonly #client: Pick<EtcdClient, 'txn'>
   #pending: Pending[] = []
-  /** By directory, where a claim is on its way: those that wait for its answer. */
-  readonly #waiting = new Map<string, Pending[]>()
+  readonly #waiting = new Registry<Waiting>()
 
   constructor(client: Pick<EtcdClient, 'txn'>) {
     this.#client = client
@@ -66,8 +77,8 @@ export class Txns {
       const pending: Pending = { step, resolve, reject }
       const directory = directoryOf(pending)
       const waiting = directory === undefined ? undefined : this.#waiting.get(directory)
-      if (waiting) return void waiting.push(pending)
-      if (directory !== undefined) this.#waiting.set(directory, [])
+      if (waiting) return void (waiting.claims ??= []).push(pending)
+      if (directory !== undefined) this.#waiting.add(new Waiting(directory))
       this.#add(pending)
     })
   }
@@ -94,9 +105,10 @@ export class Txns {
   #isOver(pending: Pending): void {
     const directory = directoryOf(pending)
     if (directory === undefined) return
-    const next = this.#waiting.get(directory)!.shift()
+    const waiting = this.#waiting.get(directory)!
+    const next = waiting.claims?.shift()
     if (next) this.#add(next)
-    else this.#waiting.delete(directory)
+    else this.#waiting.remove(waiting)
   }
 
   async #send(part: readonly Pending[], together: boolean): Promise<void> {

@@ -47,6 +47,11 @@ const MAX_FRAME = 16_384
 const MAX_FIELDS_BYTES = 1 << 18
 /** What may be on its way to us, in all and for each stream. */
 const WINDOW = 1 << 20
+/**
+ * So long an answer to a ping waits for something that it can go along with. Go's server sends one with nearly every request that it
+ * reads, to find out how far away we are, and a write of its own costs both sides as much as one of a request.
+ */
+const PONG_MS = 5
 
 class Stream implements Http2Stream {
   id = 0
@@ -82,6 +87,9 @@ export class Http2 {
   #received = 0
   /** What is to be written, in one piece. */
   #out: Buffer[] = []
+  /** What pings of the server's have said, that is to be said back. */
+  #pongs: Buffer[] = []
+  #pongsDue: NodeJS.Timeout | undefined
   /** The beginning of a frame. */
   #rest: Buffer | undefined
   /** A block of header fields that goes on in the next frame. */
@@ -161,6 +169,7 @@ export class Http2 {
   destroy(error?: Error): void {
     if (this.#state === 'closed') return
     this.#state = 'closed'
+    clearTimeout(this.#pongsDue)
     this.#socket.destroy()
     const [begun, waiting] = [[...this.#streams.values()], this.#waiting]
     this.#streams.clear()
@@ -220,8 +229,14 @@ export class Http2 {
     this.#out.push(head, payload)
   }
 
+  #answerPings(): void {
+    for (const payload of this.#pongs) this.#frame(FRAME.ping, ACK, 0, payload)
+    this.#pongs = []
+  }
+
   #flush(): void {
     if (this.#out.length === 0) return
+    if (this.#pongs.length > 0) this.#answerPings()
     const bytes = Buffer.concat(this.#out)
     this.#out = []
     if (this.#state !== 'closed') this.#socket.write(bytes)
@@ -354,9 +369,18 @@ export class Http2 {
   }
 
   #pinged(flags: number, payload: Buffer): void {
-    if ((flags & ACK) === 0) return this.#frame(FRAME.ping, ACK, 0, payload)
+    if ((flags & ACK) === 0) return this.#pongLater(payload)
     this.#onPong?.()
     this.#onPong = undefined
+  }
+
+  #pongLater(payload: Buffer): void {
+    this.#pongs.push(payload)
+    this.#pongsDue ??= setTimeout(() => {
+      this.#pongsDue = undefined
+      this.#answerPings()
+      this.#flush()
+    }, PONG_MS).unref()
   }
 
   /** What comes after the last one that the server will answer is refused. */
