@@ -41,8 +41,8 @@ export class Answers {
     this.#backend = backend
   }
 
-  expect(overdue: () => void): Unanswered {
-    const request = new Unanswered(this.#clock.now() + ANSWER_MS, overdue)
+  expect(overdue: () => void, now = this.#clock.now()): Unanswered {
+    const request = new Unanswered(now + ANSWER_MS, overdue)
     this.#line.join(request)
     if (!this.#timer) this.#watch(ANSWER_MS)
     return request

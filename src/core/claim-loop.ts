@@ -36,6 +36,8 @@ export interface Grant {
   readonly deadline: number
   /** How many wait behind it. */
   readonly waiting: number
+  /** The moment at which this is told. */
+  readonly now: number
 }
 
 /** What a loop needs from the process around it. */
@@ -112,17 +114,18 @@ export class ClaimLoop implements Linked<ClaimLoop> {
   #overdueAsks = 0
 
   /** `known`: what was in the way before, if those for whom it asks have waited already. */
-  constructor(claim: OwnClaim, pursuit: Pursuit, around: Surroundings, outcome: Outcome, known?: Blocker) {
+  constructor(claim: OwnClaim, pursuit: Pursuit, around: Surroundings, outcome: Outcome, now: number, known?: Blocker) {
     this.claim = claim
     this.#blocker = known
     this.outcome = outcome
     this.#pursuit = pursuit
     this.#around = around
-    this.#startedAt = around.clock.now()
+    this.#startedAt = now
   }
 
+  /** At once. */
   start(): void {
-    this.#ask()
+    this.#ask(this.#startedAt)
   }
 
   /** The store has told that the claim holds. */
@@ -162,14 +165,13 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     return this.#blocker
   }
 
-  #ask(): void {
+  #ask(sentAt = this.#around.clock.now()): void {
     this.#state = 'asking'
     this.#lookAgain = false
-    const { backend, batcher, clock } = this.#around
-    const sentAt = clock.now()
+    const { backend, batcher } = this.#around
     this.#askedAt = sentAt
     this.#around.asks(this)
-    this.#expectAnswer()
+    this.#expectAnswer(sentAt)
     const { claim } = this
     const asked: Call<OwnClaim, ClaimState> = {
       item: claim,
@@ -189,10 +191,10 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     batcher.claim(asked, this.#pursuit.ifBusy)
   }
 
-  #expectAnswer(): void {
+  #expectAnswer(now: number): void {
     this.#stopTimer()
     const overdue = () => this.#overdue()
-    if (this.#overdueAsks === 0) this.#unanswered = this.#around.answers.expect(overdue)
+    if (this.#overdueAsks === 0) this.#unanswered = this.#around.answers.expect(overdue, now)
     // Ever more patient, so that requests do not pile up behind one that hangs.
     else this.#setTimer(Math.min(MAX_OVERDUE_MS, ANSWER_MS * 2 ** this.#overdueAsks), overdue)
   }
@@ -281,7 +283,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     const deadline = Math.min(deadlineOf(since, forMs), now + forMs - marginMs(forMs))
     if (isTooShort(deadline - now, forMs)) return tooLate()
     this.#heldEpoch = epoch
-    if (this.#finish()) this.outcome.held({ claim: this.claim, epoch, deadline, waiting })
+    if (this.#finish()) this.outcome.held({ claim: this.claim, epoch, deadline, waiting, now })
   }
 
   /** Asking again gives the claim its full TTL. If that is always late too, nobody would ever get to work. */

@@ -249,7 +249,7 @@ export class Hold implements Linked<Hold>, Renewal {
 
   /** Releases it in memory, if that can be: to the next in line here. */
   handOver(): boolean {
-    if (this.#state !== 'held' || !this.seat || this.commits > 0) return false
+    if (this.#state !== 'held' || !this.seat?.hasLine || this.commits > 0) return false
     const now = this.#around.clock.now()
     const tellNext = now < this.endsAt ? this.seat.handOver(this, now) : undefined
     if (!tellNext) return false

@@ -90,7 +90,7 @@ export class Seat implements Outcome {
 
   join(waiter: Waiter): void {
     this.#line.join(waiter)
-    if (!this.#loop && !this.#hold) return this.#ask()
+    if (!this.#loop && !this.#hold) return this.#ask(waiter.askedAt)
     if (this.#line.size === 1) this.#hold?.waitedFor()
     if (!this.#around.events.hears('waiting')) return
     const blocker = this.#blocker(this.#line.size - 1)
@@ -138,26 +138,26 @@ export class Seat implements Outcome {
     return { holder, ahead: 0, waiting: this.#othersWaiting }
   }
 
-  #ask(known?: Blocker): void {
+  #ask(now: number, known?: Blocker): void {
     this.#contendedAt = Infinity
     this.#othersWaiting = 0
     const { waitMs, retryMs, autoRenew } = this.request
     const pursuit = { ifBusy: waitMs === 0 ? 'leave' : 'queue', retryMs, autoRenew } as const
-    this.#loop = new ClaimLoop(this.#around.newClaim(this), pursuit, this.#around, this, known)
+    this.#loop = new ClaimLoop(this.#around.newClaim(this), pursuit, this.#around, this, now, known)
     this.#around.pursues(this.#loop)
     this.#loop.start()
   }
 
   // What comes of asking.
 
-  held({ claim, epoch, deadline, waiting }: Grant): void {
+  held({ claim, epoch, deadline, waiting, now }: Grant): void {
     this.#loop = undefined
     const waiter = this.#line.first!
     this.#line.leave(waiter)
     // If others were known to wait before the grant was, it is one of those who were in line then.
     this.#passLeft--
     this.waiting(waiting)
-    this.#hold = new Hold(claim, { epoch, deadline, turn: 0, now: this.#around.clock.now() }, waiter.request, this.#around, this)
+    this.#hold = new Hold(claim, { epoch, deadline, turn: 0, now }, waiter.request, this.#around, this)
     waiter.held(this.#hold)
     this.queued()
   }
@@ -225,7 +225,7 @@ export class Seat implements Outcome {
     this.#hold = undefined
     const others = this.#othersWaiting
     // Those in line know what they wait for: until the store answers, that others are first.
-    if (this.#line.first) this.#ask({ holder: undefined, ahead: others, waiting: others })
+    if (this.#line.first) this.#ask(this.#around.clock.now(), { holder: undefined, ahead: others, waiting: others })
     else this.#around.vacant(this)
   }
 }

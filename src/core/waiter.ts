@@ -51,12 +51,12 @@ interface Place {
 
 export class Waiter implements Linked<Waiter> {
   readonly request: ClaimRequest
+  readonly askedAt: number
   ahead: Waiter | undefined
   behind: Waiter | undefined
   readonly #place: Place
   readonly #around: { readonly clock: Clock; readonly events: Events }
   readonly #caller: Caller<any>
-  readonly #askedAt: number
   #isWaiting = false
   #timer: Timer | undefined
   #ignoreSignal: (() => void) | undefined
@@ -71,7 +71,7 @@ export class Waiter implements Linked<Waiter> {
     this.#place = place
     this.#around = around
     this.#caller = caller
-    this.#askedAt = around.clock.now()
+    this.askedAt = around.clock.now()
     const { waitMs, signal } = request
     if (waitMs > 0 && waitMs < Infinity) this.#timer = around.clock.timer(waitMs, () => this.#waitIsOver(), 'awaited')
     if (signal) this.#ignoreSignal = onAbort(signal, () => this.cancel(signal.reason))
@@ -138,6 +138,6 @@ export class Waiter implements Linked<Waiter> {
   }
 
   #waitedMs(): number {
-    return this.#around.clock.now() - this.#askedAt
+    return this.#around.clock.now() - this.askedAt
   }
 }

@@ -15,8 +15,23 @@ export interface ClaimValue {
   readonly revoked?: true
 }
 
+/** Most of what a process writes differs in this only; so the rest is not put into words each time. */
+type Common = Omit<ClaimValue, 'id' | 'at'>
+let common: Common | undefined
+let beginning = ''
+
 export function writeValue(value: ClaimValue): string {
-  return JSON.stringify(value)
+  if (!common || !isAlike(value, common)) {
+    const { id, at, ...others } = value
+    common = others
+    beginning = JSON.stringify(others).slice(0, -1)
+  }
+  return `${beginning},"id":${JSON.stringify(value.id)},"at":${JSON.stringify(value.at ?? 0)}}`
+}
+
+function isAlike(a: Common, b: Common): boolean {
+  return a.owner === b.owner && a.ttl === b.ttl && a.take === b.take && a.limit === b.limit && a.type === b.type && a.metadata === b.metadata
+    && a.revoked === b.revoked
 }
 
 /** Undefined if it is none of ours: then it is somebody's who takes everything, such as `etcdctl lock`. */
