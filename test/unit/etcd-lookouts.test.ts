@@ -3,11 +3,13 @@ import { describe, expect, it } from 'vitest'
 import type { EtcdClient } from '../../src/backends/etcd/client/client.js'
 import type { KeyValue, WatchEvent } from '../../src/backends/etcd/client/messages.js'
 import type { WatchListener } from '../../src/backends/etcd/client/watch.js'
+import { Directory } from '../../src/backends/etcd/directories.js'
 import { Lookouts } from '../../src/backends/etcd/lookouts.js'
-import { OwnClaim } from '../../src/backends/etcd/own-claims.js'
+import { OwnClaim } from '../../src/backends/etcd/own-claim.js'
 import { systemClock } from '../../src/core/clock.js'
 
 const DIRECTORY = 'locks/key/'
+const directory = new Directory(DIRECTORY)
 
 function keyValue(name: string, createRevision: bigint): KeyValue {
   return { key: Buffer.from(DIRECTORY + name), value: Buffer.alloc(0), createRevision, modRevision: createRevision, version: 1n, lease: 7n }
@@ -17,7 +19,7 @@ const put = (name: string, revision: bigint): WatchEvent => ({ ...keyValue(name,
 const removed = (name: string, revision: bigint): WatchEvent => ({ ...put(name, revision), type: 'delete' })
 
 function waiting(name: string, createRevision: bigint): OwnClaim {
-  const own = Object.assign(Object.create(OwnClaim.prototype) as OwnClaim, { directory: DIRECTORY, key: DIRECTORY + name })
+  const own = Object.assign(Object.create(OwnClaim.prototype) as OwnClaim, { directory, key: DIRECTORY + name })
   own.createRevision = createRevision
   return own
 }
@@ -34,7 +36,7 @@ describe('a claim whose key another of this process had before', () => {
     } as unknown as EtcdClient
     const heard: string[] = []
     const listener = { granted: () => void heard.push('granted'), vanished: () => void heard.push('vanished') }
-    const lookouts = new Lookouts(client, systemClock(), listener)
+    const lookouts = new Lookouts(client, systemClock(), listener, { tidy: () => {} })
     const [early, late] = [waiting('7-1', 9n), waiting('7-1', 3n)]
     lookouts.join(early)
     watch!.onCreated(5n)

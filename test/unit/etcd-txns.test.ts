@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { CODE, EtcdError } from '../../src/backends/etcd/client/errors.js'
 import type { TxnRequest, TxnResponse } from '../../src/backends/etcd/client/messages.js'
+import { Directory } from '../../src/backends/etcd/directories.js'
 import { Txns, type Step } from '../../src/backends/etcd/txns.js'
 
 const LEASE_GONE = new EtcdError('requested lease not found', { code: CODE.unknown, reason: 'lease-not-found' })
@@ -15,11 +16,11 @@ function server(answer: (names: readonly string[]) => Promise<TxnResponse>) {
     requests.push(names)
     return answer(names)
   }
-  return { requests, txns: new Txns({ txn }) }
+  return { requests, txns: new Txns({ txn }, { tidy: () => {} }) }
 }
 
-function claim(name: string, lease = 1n): Step {
-  return { kind: 'claim', directory: name, lease, success: [{ kind: 'put', key: Buffer.from(name), lease }], isLikely: true }
+function claim(name: string, directory = new Directory(`${name}/`), lease = 1n): Step {
+  return { kind: 'claim', directory, lease, success: [{ kind: 'put', key: Buffer.from(name), lease }], isLikely: true }
 }
 
 function release(name: string): Step {
@@ -54,10 +55,12 @@ describe('steps that are refused together', () => {
 
   it('and one of a resource goes when the one before it is answered, whatever the answer was', async () => {
     const { requests, txns } = server((names) => (names[0] === 'a1' ? Promise.reject(LEASE_GONE) : Promise.resolve(done(names))))
-    const [first, second] = ['a1', 'a2'].map((name) => txns.run({ ...claim(name), directory: 'a' }))
+    const directory = new Directory('a/')
+    const [first, second] = ['a1', 'a2'].map((name) => txns.run(claim(name, directory)))
     await expect(first).rejects.toBe(LEASE_GONE)
     expect((await second!).succeeded).toBe(true)
     expect(requests).toEqual([['a1'], ['a2']])
+    expect(directory.isAsked).toBe(false)
   })
 })
 

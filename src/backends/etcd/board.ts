@@ -11,7 +11,7 @@ import type { KeyValue, WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
 import { etcdError, mayBeDone } from './errors.js'
 import { endOf, fromBytes, isIn, memberDirectory, toBytes } from './keys.js'
-import type { OwnClaim } from './own-claims.js'
+import type { OwnClaim } from './own-claim.js'
 
 /** Of a write whose answer is lost, or that somebody else's came before. */
 const TRIES = 5

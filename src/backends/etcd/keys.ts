@@ -14,6 +14,8 @@ const AFTER_SLASH = '0'
 const MAILBOXES = '%'
 /** In UTF-8, too, each of these is one byte. */
 const IS_ASCII = /^[\0-\x7f]*$/
+/** ASCII without `%` and `/`. */
+const IS_PLAIN = /^[\0-$&-.0-\x7f]*$/
 
 export class Keys {
   readonly #root: string
@@ -81,6 +83,7 @@ function bytesOf(text: string): string {
 }
 
 function escape(resource: string): string {
+  if (IS_PLAIN.test(resource)) return resource
   return bytesOf(resource).replace(/[%/]/g, (character) => (character === '/' ? '%2F' : '%25'))
 }
 

@@ -12,9 +12,10 @@ import type { Clock, Timer } from '../../core/clock.js'
 import type { EtcdClient } from './client/client.js'
 import type { WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
+import type { Directories } from './directories.js'
 import { endOf, fromBytes, isIn, toBytes } from './keys.js'
 import { Line, standingOf, standingsIn, type Standing } from './line.js'
-import type { OwnClaim } from './own-claims.js'
+import type { OwnClaim } from './own-claim.js'
 
 export interface LookoutListener {
   granted(own: OwnClaim, line: Line): void
@@ -29,39 +30,44 @@ export class Lookouts {
   readonly #client: EtcdClient
   readonly #clock: Clock
   readonly #listener: LookoutListener
-  readonly #lookouts = new Map<string, Lookout>()
+  readonly #directories: Pick<Directories, 'tidy'>
+  readonly #all = new Set<Lookout>()
 
-  constructor(client: EtcdClient, clock: Clock, listener: LookoutListener) {
+  constructor(client: EtcdClient, clock: Clock, listener: LookoutListener, directories: Pick<Directories, 'tidy'>) {
     this.#client = client
     this.#clock = clock
     this.#listener = listener
+    this.#directories = directories
   }
 
   join(own: OwnClaim): void {
     const { directory } = own
-    let lookout = this.#lookouts.get(directory)
-    if (!lookout) {
-      lookout = new Lookout(directory, this.#client, this.#clock, this.#listener, () => this.#lookouts.delete(directory))
-      this.#lookouts.set(directory, lookout)
+    if (!directory.lookout) {
+      directory.lookout = new Lookout(directory.name, this.#client, this.#clock, this.#listener, (lookout) => {
+        this.#all.delete(lookout)
+        directory.lookout = undefined
+        this.#directories.tidy(directory)
+      })
+      this.#all.add(directory.lookout)
     }
-    lookout.join(own)
+    directory.lookout.join(own)
   }
 
   leave(own: OwnClaim): void {
-    this.#lookouts.get(own.directory)?.leave(own)
+    own.directory.lookout?.leave(own)
   }
 
   close(): void {
-    for (const lookout of this.#lookouts.values()) lookout.close()
+    for (const lookout of this.#all) lookout.close()
   }
 }
 
-class Lookout {
+export class Lookout {
   readonly #directory: string
   readonly #client: EtcdClient
   readonly #clock: Clock
   readonly #listener: LookoutListener
-  readonly #onEnd: () => void
+  readonly #onEnd: (lookout: Lookout) => void
   readonly #waiting = new Map<string, OwnClaim>()
   readonly #watch: Watch
   /** Undefined while it is not known. */
@@ -74,7 +80,7 @@ class Lookout {
   #end: Timer | undefined
   #isClosed = false
 
-  constructor(directory: string, client: EtcdClient, clock: Clock, listener: LookoutListener, onEnd: () => void) {
+  constructor(directory: string, client: EtcdClient, clock: Clock, listener: LookoutListener, onEnd: (lookout: Lookout) => void) {
     this.#directory = directory
     this.#client = client
     this.#clock = clock
@@ -110,7 +116,7 @@ class Lookout {
     this.#isClosed = true
     this.#end?.cancel()
     this.#watch.close()
-    this.#onEnd()
+    this.#onEnd(this)
   }
 
   #forget(): void {

@@ -1,12 +1,12 @@
 /** What is asked of etcd about a claim: the parts of a transaction. */
 import type { Compare, RangeResponse, RequestOp } from './client/messages.js'
-import { endOf } from './keys.js'
+import type { Directory } from './directories.js'
 import { Line, standingsIn } from './line.js'
-import type { OwnClaim } from './own-claims.js'
+import type { OwnClaim } from './own-claim.js'
 import type { Outcome, Step } from './txns.js'
 
-export function rangeOf(directory: string): RequestOp {
-  return { kind: 'range', key: directory, rangeEnd: endOf(directory) }
+export function rangeOf({ name, end }: Directory): RequestOp {
+  return { kind: 'range', key: name, rangeEnd: end }
 }
 
 function putOf({ key, text, lease }: OwnClaim): RequestOp {
@@ -41,7 +41,7 @@ export function joiningOnce(own: OwnClaim): Step {
 /** Only if nobody is there; and if somebody is, nothing is written. */
 export function taking(own: OwnClaim): Step {
   const { directory, lease } = own
-  const isEmpty: Compare = { key: directory, rangeEnd: endOf(directory), target: 'create', value: 0n }
+  const isEmpty: Compare = { key: directory.name, rangeEnd: directory.end, target: 'create', value: 0n }
   return { kind: 'claim', compare: [isEmpty], success: [putOf(own)], failure: [rangeOf(directory)], isLikely: false, directory, lease: lease.id }
 }
 
@@ -57,7 +57,7 @@ export function isAlone({ responses: [first, second] }: Outcome): boolean {
 /** The line after a claim has asked. */
 export function lineAfter(own: OwnClaim, { responses: [before, put], revision }: Outcome): Line {
   const { claim, directory, key, lease } = own
-  const standings = standingsIn(directory, (before as RangeResponse).kvs)
+  const standings = standingsIn(directory.name, (before as RangeResponse).kvs)
   if (!put) return new Line(standings)
   const known = standings.find((standing) => standing.key === key)
   const mine = { key, createRevision: known?.createRevision ?? revision, modRevision: revision, lease: lease.id, value: claim.lease ? undefined : own.value }

@@ -9,6 +9,7 @@ import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { EtcdClient } from './client/client.js'
 import type { DeleteResponse, RangeResponse, RequestOp } from './client/messages.js'
+import { Directories } from './directories.js'
 import { isLeaseGone, mayBeDone } from './errors.js'
 import { inspect } from './inspect.js'
 import { memberDirectory, memberKey, toBytes, Keys } from './keys.js'
@@ -16,9 +17,8 @@ import { Leases, type Lease, type LeaseListener } from './leases.js'
 import { Line, standingOf, type Standing } from './line.js'
 import { Lookouts, type LookoutListener } from './lookouts.js'
 import { readMessage, type Message } from './mailbox.js'
-import { Numbers } from './numbers.js'
 import { Others, TRIES } from './others.js'
-import { OwnClaim, OwnClaims } from './own-claims.js'
+import { OwnClaim } from './own-claim.js'
 import { isAlone, isOn, joining, joiningOnce, lineAfter, lineOf, looking, rangeOf, taking } from './requests.js'
 import { Sweeper } from './sweeper.js'
 import { Txns, type Outcome } from './txns.js'
@@ -35,8 +35,7 @@ export class Steps implements LeaseListener, LookoutListener {
   readonly #txns: Txns
   readonly leases: Leases
   readonly #lookouts: Lookouts
-  readonly #claims = new OwnClaims()
-  readonly #numbers = new Numbers()
+  readonly #claims: Directories
   readonly #others: Others
   readonly #sweeper: Sweeper
   #isClosed = false
@@ -45,12 +44,13 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#client = client
     this.#scope = scope
     this.#keys = new Keys(scope.prefix)
-    this.#txns = new Txns(client)
+    this.#claims = new Directories(this.#keys)
+    this.#txns = new Txns(client, this.#claims)
     this.leases = new Leases(client, this.#txns, this.#keys, scope.clock, this)
-    this.#lookouts = new Lookouts(client, scope.clock, this)
+    this.#lookouts = new Lookouts(client, scope.clock, this, this.#claims)
     this.#others = new Others(client, this.#txns, this.#keys)
     this.#sweeper = new Sweeper(this.#claims, scope.clock, (own) => {
-      this.#claims.leaves(own)
+      own.state = 'leaving'
       this.#delete(own).catch(() => {})
     })
   }
@@ -110,7 +110,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const left = this.#claims.on(lease)
     const going = waiting === 'goes' ? left.filter(({ isHeld }) => !isHeld) : []
     // From now on nobody knows them by their name, who would delete them once more.
-    for (const own of going) this.#claims.leaves(own)
+    for (const own of going) own.state = 'leaving'
     const gone = Promise.allSettled(going.map((own) => this.#delete(own)))
     for (const own of left) if (!going.includes(own)) this.#forget(own)
     if (going.length > 0) await inTime(gone)
@@ -148,7 +148,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const sentAt = this.#now
     const { claim, lease, isUnsure } = own
     if (own.state === 'leaving') {
-      this.#claims.leaves(own)
+      own.state = 'leaving'
       return this.claim(claim, ifBusy)
     }
     // Somebody wants it: it is not to be swept meanwhile.
@@ -172,7 +172,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const line = lineAfter(own, outcome)
     // The line may be older than what has become of it since.
     if (isLeaving(own)) {
-      this.#claims.leaves(own)
+      own.state = 'leaving'
       return this.claim(claim, ifBusy)
     }
     if (!this.#isMine(own, line.find(own.key)) || lease.isOver) return this.#askAnew(own, ifBusy)
@@ -190,7 +190,7 @@ export class Steps implements LeaseListener, LookoutListener {
 
   /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
   async #tryToJoin(claim: Claim): Promise<ClaimState> {
-    const line = await this.#others.read(claim.lease ? memberDirectory(claim.resource) : this.#keys.directory(claim.resource))
+    const line = await this.#others.read(this.#claims.nameOf(claim))
     const limit = line.limitBeside('')
     if (limit !== undefined && limit !== claim.limit) return anotherLimit(claim, limit)
     const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
@@ -268,33 +268,33 @@ export class Steps implements LeaseListener, LookoutListener {
   }
 
   #newOwn(claim: Claim, lease: Lease): OwnClaim {
-    const { id, resource, take, limit, ttlMs, type, metadata } = claim
+    const { id, take, limit, ttlMs, type, metadata } = claim
     const value: ClaimValue = {
       v: 1, id, owner: this.#scope.owner, ttl: ttlMs, at: Date.now(), take, limit, type, metadata,
     }
     if (claim.lease) return this.#newMember(claim, lease, value)
-    const directory = this.#keys.directory(resource)
-    const keyNumber = this.#numbers.take(directory)
-    const own = new OwnClaim(claim, directory, this.#keys.claim(directory, lease.name, keyNumber.number), lease, value, keyNumber)
+    const directory = this.#claims.of(claim)
+    const keyNumber = this.#claims.takeNumber(directory)
+    const own = new OwnClaim(claim, directory, this.#keys.claim(directory.name, lease.name, keyNumber), lease, value, keyNumber)
     own.writes++
     this.#claims.add(own)
     return own
   }
 
   #newMember(claim: Claim, lease: Lease, value: ClaimValue): OwnClaim {
-    const directory = memberDirectory(claim.resource)
-    const own = new OwnClaim(claim, directory, memberKey(directory, lease.id), lease, value)
+    const directory = this.#claims.of(claim)
+    const own = new OwnClaim(claim, directory, memberKey(directory.name, lease.id), lease, value)
     own.writes++
     const before = this.#claims.at(own.key)
-    if (before) this.#supersede(before)
     this.#claims.add(own)
+    if (before) this.#supersede(before)
     return own
   }
 
   /** Nobody wants it any more, but its key may be there: then that is the next one's, and not for who lets go of this one to delete. */
   #supersede(own: OwnClaim): void {
     this.#lookouts.leave(own)
-    this.#claims.leaves(own)
+    this.#claims.gone(own)
     if (own.isUnsure) own.lease.ghosts.add(own.key)
   }
 
@@ -386,16 +386,15 @@ export class Steps implements LeaseListener, LookoutListener {
   async #look(own: OwnClaim): Promise<Line> {
     const outcome = await this.#txns.run({ ...looking(own), kind: 'other' })
     checkRecent(own, outcome)
-    return lineOf(own.directory, outcome.responses[0])
+    return lineOf(own.directory.name, outcome.responses[0])
   }
 
   /** Another's claim becomes ours, under the same epoch. It changes its lease: so nothing that is late of its owner's touches it. */
   async #takeOver(claim: Claim, ttlMs: number, from: string): Promise<RenewState> {
     const given = parseToken(from)
-    const directory = this.#keys.directory(claim.resource)
     for (let tries = 1; tries <= TRIES; tries++) {
       const sentAt = this.#now
-      const line = await this.#others.read(directory)
+      const line = await this.#others.read(this.#claims.nameOf(claim))
       const standing = line.standings.find((one) => isGiven(one, claim, this.#scope.owner) || (given && isGiven(one, { id: given.claimId }, given.owner, given.epoch)))
       if (!standing || !line.holds(standing)) return { status: 'lost' }
       if (standing.value!.revoked) return { status: 'revoked' }
@@ -406,7 +405,7 @@ export class Steps implements LeaseListener, LookoutListener {
       const shared = await this.leases.for(ttlMs)
       const lease = shared.id === standing.lease ? await this.leases.another(ttlMs) : shared
       const value: ClaimValue = { ...standing.value!, id: claim.id, owner: this.#scope.owner, ttl: ttlMs }
-      const own = new OwnClaim(claim, directory, standing.key, lease, value)
+      const own = new OwnClaim(claim, this.#claims.of(claim), standing.key, lease, value)
       own.createRevision = standing.createRevision
       const before = this.#claims.at(standing.key)
       // What was read is of the past: its key is another's.
@@ -420,9 +419,9 @@ export class Steps implements LeaseListener, LookoutListener {
       try {
         answer = await outcome
         const { succeeded } = answer
-        if (succeeded && before) this.#claims.leaves(before)
+        if (succeeded && before) this.#claims.gone(before)
         // The key has its number, and is not ours to name any more.
-        if (succeeded && before?.keyNumber) this.#numbers.spend()
+        if (succeeded && before?.keyNumber !== undefined) this.#claims.spendNumbers()
         if (succeeded) return await this.#tookOver(own, sentAt, line)
       } catch (error) {
         if (!answer) this.#unanswered(own, error)
@@ -431,8 +430,8 @@ export class Steps implements LeaseListener, LookoutListener {
         if (before && !this.#claims.at(own.key)) this.#claims.add(before)
         throw error
       }
-      this.#claims.gone(own)
       if (before) this.#claims.add(before)
+      this.#claims.gone(own)
     }
     return { status: 'lost' }
   }
@@ -486,7 +485,7 @@ export class Steps implements LeaseListener, LookoutListener {
     if (!succeeded && own.moves > 0) return this.#others.release(own.claim)
     if (deleted === 0) return { status: isUnsure ? 'unknown' : 'not-held' }
     if (isHeld) return { status: 'released' }
-    const line = lineOf(own.directory, responses[0])
+    const line = lineOf(own.directory.name, responses[0])
     const standing = line.find(key)
     return { status: standing && line.holds(standing) ? 'released' : 'not-held' }
   }
@@ -633,9 +632,9 @@ export class Steps implements LeaseListener, LookoutListener {
   #gone(own: OwnClaim, isSpotless: boolean): void {
     this.#claims.gone(own)
     if (own.claim.lease && own.isUnsure) own.lease.ghosts.add(own.key)
-    if (!own.keyNumber) return
-    if (isSpotless) this.#numbers.free(own.directory, own.keyNumber)
-    else this.#numbers.spend()
+    if (own.keyNumber === undefined) return
+    if (isSpotless) this.#claims.freeNumber(own.directory, own.keyNumber)
+    else this.#claims.spendNumbers()
   }
 
   #isMine({ claim, lease, createRevision }: OwnClaim, standing: Standing | undefined): boolean {

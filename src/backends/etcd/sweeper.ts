@@ -1,6 +1,6 @@
 /** Ends claims at their time, though the lease that they are on goes on: one that nobody renews, or that nobody knows to be there. */
 import type { Clock, Timer } from '../../core/clock.js'
-import type { OwnClaim } from './own-claims.js'
+import type { OwnClaim } from './own-claim.js'
 
 export class Sweeper {
   readonly #claims: Iterable<OwnClaim>

@@ -10,10 +10,10 @@
  * - What is wrong with one step (a lease that is gone, a key that is forbidden, no space for what is new) fails the whole: then
  *   releases are sent by themselves, claims by their leases, and at last each alone.
  */
-import { Registry, type Registered } from '../../core/registry.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
 import type { Compare, RequestOp, ResponseOp, TxnResponse } from './client/messages.js'
+import type { Directories, Directory } from './directories.js'
 
 export interface Step {
   readonly kind: 'release' | 'claim' | 'other'
@@ -23,7 +23,7 @@ export interface Step {
   /** Whether its condition is nearly always true, so that it can be joined with others'. */
   readonly isLikely: boolean
   /** Of a claim: where its key is. */
-  readonly directory?: string
+  readonly directory?: Directory
   readonly lease?: bigint
 }
 
@@ -34,21 +34,10 @@ export interface Outcome {
   readonly revision: bigint
 }
 
-interface Pending {
+export interface Pending {
   readonly step: Step
   readonly resolve: (outcome: Outcome) => void
   readonly reject: (error: unknown) => void
-}
-
-/** The claims in one directory that wait for the answer to the one that is on its way there. */
-class Waiting implements Registered<Waiting> {
-  readonly name: string
-  next: Waiting | undefined
-  claims: Pending[] | undefined
-
-  constructor(directory: string) {
-    this.name = directory
-  }
 }
 
 /** The server's limit is 128, and what is within counts, too. */
@@ -60,11 +49,12 @@ const RESOLVED = Promise.resolve()
 
 export class Txns {
   readonly #client: Pick<EtcdClient, 'txn'>
+  readonly #directories: Pick<Directories, 'tidy'>
   #pending: Pending[] = []
-  readonly #waiting = new Registry<Waiting>()
 
-  constructor(client: Pick<EtcdClient, 'txn'>) {
+  constructor(client: Pick<EtcdClient, 'txn'>, directories: Pick<Directories, 'tidy'>) {
     this.#client = client
+    this.#directories = directories
   }
 
   /** A list of so many steps follows. */
@@ -76,9 +66,8 @@ export class Txns {
     return new Promise((resolve, reject) => {
       const pending: Pending = { step, resolve, reject }
       const directory = directoryOf(pending)
-      const waiting = directory === undefined ? undefined : this.#waiting.get(directory)
-      if (waiting) return void (waiting.claims ??= []).push(pending)
-      if (directory !== undefined) this.#waiting.add(new Waiting(directory))
+      if (directory?.isAsked) return void (directory.waiting ??= []).push(pending)
+      if (directory) directory.isAsked = true
       this.#add(pending)
     })
   }
@@ -104,11 +93,11 @@ export class Txns {
   /** It is answered: the next claim in its directory may go. */
   #isOver(pending: Pending): void {
     const directory = directoryOf(pending)
-    if (directory === undefined) return
-    const waiting = this.#waiting.get(directory)!
-    const next = waiting.claims?.shift()
-    if (next) this.#add(next)
-    else this.#waiting.remove(waiting)
+    if (!directory) return
+    const next = directory.waiting?.shift()
+    if (next) return this.#add(next)
+    directory.isAsked = false
+    this.#directories.tidy(directory)
   }
 
   async #send(part: readonly Pending[], together: boolean): Promise<void> {
@@ -166,7 +155,7 @@ function isRelease({ step }: Pending): boolean {
 }
 
 /** Of a claim: of those in one directory one is on its way at a time. */
-function directoryOf({ step: { kind, directory } }: Pending): string | undefined {
+function directoryOf({ step: { kind, directory } }: Pending): Directory | undefined {
   return kind === 'claim' ? directory : undefined
 }
 

@@ -20,7 +20,7 @@ import type { Compare, KeyValue, RangeResponse, RequestOp, TxnRequest, TxnRespon
 import { etcdError, mayBeDone } from './errors.js'
 import { toBytes } from './keys.js'
 import { TRIES } from './others.js'
-import type { OwnClaim } from './own-claims.js'
+import type { OwnClaim } from './own-claim.js'
 
 /** Gives a claim of this process if it holds under that epoch, as far as is known here. */
 type FindHeld = (held: Held) => Pick<OwnClaim, 'key' | 'value'> | undefined

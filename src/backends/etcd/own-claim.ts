@@ -1,0 +1,62 @@
+/** A claim of this process, with what is known of it. */
+import type { Claim } from '../../core/backend.js'
+import { writeValue, type ClaimValue } from './claim-value.js'
+import type { Directory } from './directories.js'
+import type { Lease } from './leases.js'
+
+/**
+ *   asked → waiting → held → revoked
+ *   asked → held
+ *   any of them → leaving (its key is being deleted) → gone
+ */
+export type OwnState = 'asked' | 'waiting' | 'held' | 'revoked' | 'leaving'
+
+export class OwnClaim {
+  readonly claim: Claim
+  readonly directory: Directory
+  readonly key: string
+  lease: Lease
+  value: ClaimValue
+  state: OwnState = 'asked'
+  createRevision = 0n
+  /** Since when its key is known to be there, on this lease. */
+  knownSince = Infinity
+  /** While it holds: when it ends, by our clock, unless it is renewed. */
+  until = Infinity
+  /** Until it is answered, more may have happened than is known. */
+  isUnsure = true
+  /** Settled when no request that takes it to another lease is on its way; and how many have begun or ended. */
+  moving: Promise<void> | undefined
+  moves = 0
+  /** While it holds: somebody may have revoked it, and we may not have heard of it. */
+  isToBeSeen = false
+  /** How many requests that may change it were sent. */
+  writes = 0
+  /** Settled when its key has been deleted, or could not be. */
+  leaving: Promise<unknown> | undefined
+  /** Of a session's: its key was there before, with whatever value. */
+  wasThere = false
+  /** Another of this process has its key by now. */
+  isCovered = false
+  /** None if another gave its key its name. */
+  readonly keyNumber: number | undefined
+
+  constructor(claim: Claim, directory: Directory, key: string, lease: Lease, value: ClaimValue, keyNumber?: number) {
+    this.claim = claim
+    this.directory = directory
+    this.key = key
+    this.lease = lease
+    this.value = value
+    this.keyNumber = keyNumber
+  }
+
+  /** What is written at its key. What a session has says what the session wants it to, and no more. */
+  get text(): string {
+    const { lease } = this.claim
+    return lease ? (lease.value ?? '') : writeValue(this.value)
+  }
+
+  get isHeld(): boolean {
+    return this.state === 'held' || this.state === 'revoked'
+  }
+}
