@@ -177,8 +177,9 @@ describe('what the server refuses', () => {
   it('no-space', async () => {
     await using small = await startEtcd({ quotaBytes: 300_000 })
     const own = createEtcdClient({ endpoints: [small.endpoint] })
+    // It knows how large it is ten times a second only.
     const write = async () => {
-      for (let i = 0; i < 100; i++) await own.txn({ success: [put(`${i}`, 'x'.repeat(20_000))] })
+      for (let i = 0; i < 1_000; i++) await own.txn({ success: [put(`${i % 10}`, 'x'.repeat(20_000))] })
     }
     expect(await failure(write())).toMatchObject({ reason: 'no-space', transient: false, mayBeDone: false })
     await own.close()
