@@ -555,6 +555,19 @@ describe('what a session has', () => {
     await until('the loss of the session', async () => party.told('lost'))
   })
 
+  it('whose release was lost is let go of by the next try', async () => {
+    const party = new Party()
+    const id = lease()
+    await party.claim(sessionOn(id))
+    const claim = memberOn('twice', id)
+    await party.claim(claim)
+    party.onTxn = () => Promise.reject(lost())
+    expect(await party.release(claim)).toMatchObject({ status: 'failed' })
+    party.onTxn = (run) => run()
+    expect(await party.release(claim)).toEqual({ status: 'released' })
+    expect(await keysOf('twice')).toEqual([])
+  })
+
   it('is not deleted by what is late of the one before', async () => {
     const party = new Party()
     const id = lease()

@@ -89,7 +89,7 @@ describe('a claim', () => {
   it('that leaves is found by its key only, and its id is that of the one that is asked for anew', () => {
     const process = new Process()
     const own = process.ask('a')
-    own.state = 'leaving'
+    process.all.leaves(own)
     expect(process.all.named(own.claim)).toBeUndefined()
     expect(process.all.at(own.key)).toBe(own)
   })

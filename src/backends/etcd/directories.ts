@@ -78,26 +78,32 @@ export class Directories {
     const before = directory.at(own.key)
     if (before) before.isCovered = true
     own.isCovered = false
+    own.isNamed = true
     if (!directory.claims.includes(own)) directory.claims.push(own)
     if (directory.isRegistered) return
     this.#all.add(directory)
     directory.isRegistered = true
   }
 
-  /** Those that leave are no longer known by their id: it may be claimed anew. */
   named(claim: Claim): OwnClaim | undefined {
     const claims = this.#all.get(this.nameOf(claim))?.claims
-    return claims?.findLast((own) => own.claim.id === claim.id && own.state !== 'leaving')
+    return claims?.findLast((own) => own.claim.id === claim.id && own.isNamed)
   }
 
   at(key: string): OwnClaim | undefined {
     return this.#all.get(key.slice(0, key.lastIndexOf('/') + 1))?.at(key)
   }
 
+  /** It is no longer known by its id, which may be claimed anew. */
+  leaves(own: OwnClaim): void {
+    own.state = 'leaving'
+    own.isNamed = false
+  }
+
   /** With those whose key it had. */
   gone(own: OwnClaim): void {
     const { directory, directory: { claims }, key, isCovered } = own
-    own.state = 'leaving'
+    this.leaves(own)
     for (let i = claims.length - 1; i >= 0; i--) {
       const one = claims[i]!
       if (one === own || (one.isCovered && !isCovered && one.key === key)) claims.splice(i, 1)

@@ -36,6 +36,8 @@ export class OwnClaim {
   leaving: Promise<unknown> | undefined
   /** Of a session's: its key was there before, with whatever value. */
   wasThere = false
+  /** It is found by its id. */
+  isNamed = false
   /** Another of this process has its key by now. */
   isCovered = false
   /** None if another gave its key its name. */

@@ -50,7 +50,7 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#lookouts = new Lookouts(client, scope.clock, this, this.#claims)
     this.#others = new Others(client, this.#txns, this.#keys)
     this.#sweeper = new Sweeper(this.#claims, scope.clock, (own) => {
-      own.state = 'leaving'
+      this.#claims.leaves(own)
       this.#delete(own).catch(() => {})
     })
   }
@@ -110,7 +110,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const left = this.#claims.on(lease)
     const going = waiting === 'goes' ? left.filter(({ isHeld }) => !isHeld) : []
     // From now on nobody knows them by their name, who would delete them once more.
-    for (const own of going) own.state = 'leaving'
+    for (const own of going) this.#claims.leaves(own)
     const gone = Promise.allSettled(going.map((own) => this.#delete(own)))
     for (const own of left) if (!going.includes(own)) this.#forget(own)
     if (going.length > 0) await inTime(gone)
@@ -148,7 +148,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const sentAt = this.#now
     const { claim, lease, isUnsure } = own
     if (own.state === 'leaving') {
-      own.state = 'leaving'
+      this.#claims.leaves(own)
       return this.claim(claim, ifBusy)
     }
     // Somebody wants it: it is not to be swept meanwhile.
@@ -172,7 +172,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const line = lineAfter(own, outcome)
     // The line may be older than what has become of it since.
     if (isLeaving(own)) {
-      own.state = 'leaving'
+      this.#claims.leaves(own)
       return this.claim(claim, ifBusy)
     }
     if (!this.#isMine(own, line.find(own.key)) || lease.isOver) return this.#askAnew(own, ifBusy)
