@@ -20,7 +20,7 @@ const BELOW = {
   http: ['decorator', 'public', 'primitives', 'core'],
   backends: []
 }
-const STATELESS_CORE = ['backend', 'errors', 'key', 'clock', 'slots', 'token'].map((name) => `src/core/${name}.ts`)
+const STATELESS_CORE = ['backend', 'errors', 'key', 'clock', 'slots', 'token', 'registry'].map((name) => `src/core/${name}.ts`)
 
 /** Why `from` may not import `to` (both as src/…), or undefined if it may. */
 function objection(from, to, kind) {
@@ -28,7 +28,7 @@ function objection(from, to, kind) {
   const [lower, upper] = [layer(to), layer(from)]
   if (upper === 'backends') {
     if (STATELESS_CORE.includes(to) || backend(to) === backend(from)) return undefined
-    return 'a backend imports its own folder and, of core, backend, errors, key, clock, slots and token'
+    return 'a backend imports its own folder and, of core, backend, errors, key, clock, slots, token and registry'
   }
   if (lower === 'backends') {
     if (from !== 'src/connect.ts') return 'only connect.ts imports backends'

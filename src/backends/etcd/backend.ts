@@ -1,12 +1,13 @@
 /** etcd, as the core sees it: a claim is a key in a directory, and a list is a transaction. */
 import type {
-  Backend, Board, Claim, ClaimState, Failed, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
+  Backend, Board, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
 } from '../../core/backend.js'
 import { ConnectorError } from '../../core/errors.js'
+import { answersTo, type Answer } from './answers.js'
 import { EtcdBoard } from './board.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
-import { asFailed, etcdError } from './errors.js'
+import { etcdError } from './errors.js'
 import { SessionSteps } from './session-steps.js'
 import { Steps } from './steps.js'
 import { EtcdVersionedStore } from './versioned-store.js'
@@ -19,19 +20,26 @@ export class EtcdBackend implements Backend {
   readonly #steps: Steps
   readonly #sessionSteps: SessionSteps
   #isClosed = false
+  readonly #traits: Traits
 
   /** The client is the backend's own, and closed with it. */
   constructor(client: EtcdClient, scope: Scope) {
     this.#client = client
     this.#steps = new Steps(client, scope)
-    this.#sessionSteps = new SessionSteps(this.#steps.leases)
+    const { leases } = this.#steps
+    this.#sessionSteps = new SessionSteps(leases)
+    this.#traits = {
+      get minTtlMs() {
+        return leases.minTtlMs
+      },
+      fair: true, wakes: 'push', counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity, transactions: true, ownership: true,
+    }
     this.board = new EtcdBoard(client, (claim) => this.#steps.known(claim), () => this.#checkOpen())
     this.store = new EtcdVersionedStore(client, () => this.#checkOpen(), (held) => this.#steps.findHeld(held))
   }
 
   get traits(): Traits {
-    const { minTtlMs } = this.#steps.leases
-    return { fair: true, wakes: 'push', minTtlMs, counted: true, tellsExpiry: false, keepsPlaces: false, heartbeatMs: Infinity, transactions: true, ownership: true }
+    return this.#traits
   }
 
   get trouble(): Error | undefined {
@@ -52,15 +60,15 @@ export class EtcdBackend implements Backend {
   }
 
   claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    return this.#each(claims, (claim) => this.#stepsOf(claim).claim(claim, ifBusy))
+    return this.#each(claims, (claim, answer) => this.#stepsOf(claim).claim(claim, ifBusy, answer))
   }
 
   renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
-    return this.#each(renewals, (renewal) => this.#stepsOf(renewal.claim).renew(renewal))
+    return this.#each<Renewal, RenewState>(renewals, (renewal, answer) => answer.follows(this.#stepsOf(renewal.claim).renew(renewal)))
   }
 
   release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
-    return this.#each(claims, (claim) => this.#stepsOf(claim).release(claim))
+    return this.#each(claims, (claim, answer) => this.#stepsOf(claim).release(claim, answer))
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
@@ -101,21 +109,11 @@ export class EtcdBackend implements Backend {
     await this.#client.close()
   }
 
-  /** In one go: what is asked for in the same turn travels together. What fails is the state of that one item. */
-  async #each<Item, State>(items: readonly Item[], step: (item: Item) => Promise<State>): Promise<(State | Failed)[]> {
+  /** In one go: what is asked for in the same turn travels together. */
+  async #each<Item, State>(items: readonly Item[], step: (item: Item, answer: Answer<State>) => void) {
     this.#checkOpen()
     this.#steps.begin(items.length)
-    const states: (State | Failed)[] = []
-    let unanswered = items.length
-    return unanswered === 0 ? states : new Promise((resolve) => {
-      const answered = (i: number, state: State | Failed) => {
-        states[i] = state
-        if (--unanswered === 0) resolve(states)
-      }
-      for (const [i, item] of items.entries()) {
-        step(item).then((state) => answered(i, state), (error: unknown) => answered(i, asFailed(error)))
-      }
-    })
+    return answersTo(items, step)
   }
 
   #stepsOf({ lease }: Claim): Steps | SessionSteps {

@@ -22,9 +22,8 @@ let beginning = ''
 
 export function writeValue(value: ClaimValue): string {
   if (!common || !isAlike(value, common)) {
-    const { id, at, ...others } = value
-    common = others
-    beginning = JSON.stringify(others).slice(0, -1)
+    common = value
+    beginning = JSON.stringify({ ...value, id: undefined, at: undefined }).slice(0, -1)
   }
   return `${beginning},"id":${JSON.stringify(value.id)},"at":${JSON.stringify(value.at ?? 0)}}`
 }

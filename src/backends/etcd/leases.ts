@@ -202,6 +202,13 @@ export class Leases {
     return undefined
   }
 
+  /** To be awaited after what else is under way: it may fail before that. */
+  coverMeanwhile(lease: Lease, moment: number): Promise<void> | undefined {
+    const covered = this.cover(lease, moment)
+    covered?.catch(() => {})
+    return covered
+  }
+
   /** Resolves when the lease was renewed by a request that was sent after the call. Rejects if that is not known. */
   renew(lease: Lease): Promise<void> {
     // Whoever still is on it has not heard, and must not think that it holds.

@@ -61,4 +61,18 @@ export class OwnClaim {
   get isHeld(): boolean {
     return this.state === 'held' || this.state === 'revoked'
   }
+
+  get isLeaving(): boolean {
+    return this.state === 'leaving'
+  }
+
+  /** All that was to change it was answered, and it is no more than so many requests: none of them was sent again. */
+  isSpotless(most: number): boolean {
+    return !this.isUnsure && this.writes <= most && this.moves === 0
+  }
+
+  /** Whatever is at its key when that is deleted is this claim: the key has had its one name, and nobody else can have taken it over. */
+  get isOnlyOurs(): boolean {
+    return this.keyNumber !== undefined && this.isSpotless(2) && !this.claim.isTold
+  }
 }

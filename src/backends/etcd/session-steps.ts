@@ -1,5 +1,6 @@
 /** The steps about a session itself: its claim is a lease, and has no key. What the session has are claims in steps.ts. */
 import type { Claim, ClaimState, ReleaseState, Renewal, RenewState } from '../../core/backend.js'
+import type { Answer } from './answers.js'
 import type { Leases } from './leases.js'
 
 export class SessionSteps {
@@ -10,7 +11,11 @@ export class SessionSteps {
   }
 
   /** Nobody else can have it: it is granted, or found. */
-  async claim(claim: Claim): Promise<ClaimState> {
+  claim(claim: Claim, _: 'queue' | 'leave', answer: Answer<ClaimState>): void {
+    answer.follows(this.#open(claim))
+  }
+
+  async #open(claim: Claim): Promise<ClaimState> {
     const lease = await this.#leases.open(claim.lease!.id, claim.ttlMs)
     lease.session = claim
     return { status: 'held', epoch: 1n, waiting: 0 }
@@ -23,7 +28,11 @@ export class SessionSteps {
   }
 
   /** With all that the session has. */
-  async release(claim: Claim): Promise<ReleaseState> {
+  release(claim: Claim, answer: Answer<ReleaseState>): void {
+    answer.follows(this.#revoke(claim))
+  }
+
+  async #revoke(claim: Claim): Promise<ReleaseState> {
     await this.#leases.revoke(claim.lease!.id)
     return { status: 'released' }
   }

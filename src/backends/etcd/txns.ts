@@ -17,7 +17,7 @@ import type { Directories, Directory } from './directories.js'
 
 export interface Step {
   readonly kind: 'release' | 'claim' | 'other'
-  readonly compare?: readonly Compare[]
+  readonly compare?: readonly Compare[] | undefined
   readonly success: readonly RequestOp[]
   readonly failure?: readonly RequestOp[]
   /** Whether its condition is nearly always true, so that it can be joined with others'. */
@@ -34,10 +34,15 @@ export interface Outcome {
   readonly revision: bigint
 }
 
+/** Whoever is told what came of a step. */
+export interface Asker {
+  answered(outcome: Outcome): void
+  failed(error: unknown): void
+}
+
 export interface Pending {
   readonly step: Step
-  readonly resolve: (outcome: Outcome) => void
-  readonly reject: (error: unknown) => void
+  readonly asker: Asker
 }
 
 /** The server's limit is 128, and what is within counts, too. */
@@ -63,13 +68,15 @@ export class Txns {
   }
 
   run(step: Step): Promise<Outcome> {
-    return new Promise((resolve, reject) => {
-      const pending: Pending = { step, resolve, reject }
-      const directory = directoryOf(pending)
-      if (directory?.isAsked) return void (directory.waiting ??= []).push(pending)
-      if (directory) directory.isAsked = true
-      this.#add(pending)
-    })
+    return new Promise((answered, failed) => this.ask(step, { answered, failed }))
+  }
+
+  ask(step: Step, asker: Asker): void {
+    const pending: Pending = { step, asker }
+    const directory = directoryOf(pending)
+    if (directory?.isAsked) return void (directory.waiting ??= []).push(pending)
+    if (directory) directory.isAsked = true
+    this.#add(pending)
   }
 
   #add(pending: Pending): void {
@@ -120,15 +127,15 @@ export class Txns {
     if (!answer.succeeded) return this.#send(part, false)
     let at = 0
     for (const pending of part) {
-      const { step, resolve } = pending
+      const { step, asker } = pending
       const { revision } = answer
       this.#isOver(pending)
       if (together && step.isLikely) {
-        resolve({ succeeded: true, responses: answer.responses.slice(at, at + step.success.length), revision })
+        asker.answered({ succeeded: true, responses: answer.responses.slice(at, at + step.success.length), revision })
         at += step.success.length
       } else {
         const { succeeded, responses } = answer.responses[at++] as TxnResponse
-        resolve({ succeeded, responses, revision })
+        asker.answered({ succeeded, responses, revision })
       }
     }
   }
@@ -138,7 +145,7 @@ export class Txns {
     if (!isRefused || part.length === 1) {
       for (const pending of part) {
         this.#isOver(pending)
-        pending.reject(error)
+        pending.asker.failed(error)
       }
       return
     }

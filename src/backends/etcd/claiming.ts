@@ -1,0 +1,314 @@
+/**
+ * Claiming: a key that nobody else has is put into the directory of the resource, and what was there before says what has become of it.
+ *
+ * Who is asked for again may have been heard of, or not: then whatever came of it is found out, and it is made once more if it is not there.
+ */
+import { ALL_SLOTS, type Claim, type ClaimState, type Leased, type Scope } from '../../core/backend.js'
+import { BackendError, SessionExpiredError } from '../../core/errors.js'
+import { anotherLimit, neverHolds } from '../../core/slots.js'
+import { answerTo, type Answer } from './answers.js'
+import type { ClaimValue } from './claim-value.js'
+import type { Directories } from './directories.js'
+import { isLeaseGone } from './errors.js'
+import { checkRecent, type Fates } from './fates.js'
+import { memberDirectory, memberKey, type Keys } from './keys.js'
+import { Lease, type Leases } from './leases.js'
+import { Line } from './line.js'
+import type { Lookouts } from './lookouts.js'
+import { TRIES, type Others } from './others.js'
+import { OwnClaim } from './own-claim.js'
+import type { Releasing } from './releasing.js'
+import type { Renewing } from './renewing.js'
+import { isAlone, joining, joiningOnce, lineAfter, looking, taking } from './requests.js'
+import type { Asker, Outcome, Txns } from './txns.js'
+
+export interface ClaimingParts {
+  readonly scope: Scope
+  readonly keys: Keys
+  readonly txns: Txns
+  readonly leases: Leases
+  readonly directories: Directories
+  readonly lookouts: Lookouts
+  readonly others: Others
+  readonly fates: Fates
+  readonly renewing: Renewing
+  readonly releasing: Releasing
+}
+
+type IfBusy = 'queue' | 'leave'
+
+export class Claiming {
+  readonly #parts: ClaimingParts
+
+  constructor(parts: ClaimingParts) {
+    this.#parts = parts
+  }
+
+  claim(claim: Claim, ifBusy: IfBusy, answer: Answer<ClaimState>): void {
+    const never = neverHolds(claim)
+    if (never) return answer.is(never)
+    const own = this.#parts.directories.named(claim)
+    if (own) answer.follows(this.#askAgain(own, ifBusy))
+    // Where there are several slots, only who is in line knows whether there is one left.
+    else if (ifBusy === 'leave' && claim.limit > 1) answer.follows(this.#tryToJoin(claim))
+    else this.#ask(claim, ifBusy, answer, 1)
+  }
+
+  // Asking
+
+  #ask(claim: Claim, ifBusy: IfBusy, answer: Answer<ClaimState>, tries: number): void {
+    if (claim.lease) return answer.follows(this.#askForSession(claim, claim.lease, ifBusy))
+    const sentAt = this.#now
+    const askOn = (lease: Lease) => this.#askOn(lease, new Asking(this, claim, ifBusy, answer, tries, sentAt))
+    const lease = this.#parts.leases.for(claim.ttlMs, sentAt)
+    if (lease instanceof Lease) askOn(lease)
+    else lease.then(askOn).catch((error: unknown) => answer.failed(error))
+  }
+
+  async #askForSession(claim: Claim, leased: Leased, ifBusy: IfBusy): Promise<ClaimState> {
+    await this.#afterLast(claim, leased)
+    const lease = this.#parts.leases.ofSession(leased.id)
+    if (!lease) throw hasEnded(leased)
+    return answerTo((answer) => this.#askOn(lease, new Asking(this, claim, ifBusy, answer, 1, this.#now)))
+  }
+
+  /** What a session has of a resource has one key: the last is let go of before the next is asked for. */
+  async #afterLast({ resource }: Claim, { id }: Leased): Promise<void> {
+    const { directories } = this.#parts
+    const key = memberKey(memberDirectory(resource), id)
+    await directories.at(key)?.leaving?.catch(() => {})
+    if (directories.at(key)?.isLeaving) throw new BackendError('What the session had there could not be let go of yet.', { transient: true })
+  }
+
+  #askOn(lease: Lease, asking: Asking): void {
+    const { txns, leases } = this.#parts
+    const { claim, ifBusy, sentAt } = asking
+    const own = claim.lease ? this.#newMember(claim, lease) : this.#newOwn(claim, lease)
+    asking.own = own
+    txns.ask(ifBusy === 'leave' ? taking(own) : claim.lease ? joiningOnce(own) : joining(own), asking)
+    asking.covered = leases.coverMeanwhile(lease, sentAt)
+  }
+
+  #newOwn(claim: Claim, lease: Lease): OwnClaim {
+    const { keys, directories } = this.#parts
+    const directory = directories.of(claim)
+    const keyNumber = directories.takeNumber(directory)
+    const own = new OwnClaim(claim, directory, keys.claim(directory.name, lease.name, keyNumber), lease, this.#valueOf(claim), keyNumber)
+    own.writes++
+    directories.add(own)
+    return own
+  }
+
+  #newMember(claim: Claim, lease: Lease): OwnClaim {
+    const { directories } = this.#parts
+    const directory = directories.of(claim)
+    const own = new OwnClaim(claim, directory, memberKey(directory.name, lease.id), lease, this.#valueOf(claim))
+    own.writes++
+    const before = directories.at(own.key)
+    directories.add(own)
+    if (before) this.#supersede(before)
+    return own
+  }
+
+  /** Nobody wants it any more, but its key may be there: then that is the next one's, and not for who lets go of this one to delete. */
+  #supersede(own: OwnClaim): void {
+    this.#parts.lookouts.leave(own)
+    this.#parts.directories.gone(own)
+    if (own.isUnsure) own.lease.ghosts.add(own.key)
+  }
+
+  #valueOf({ id, take, limit, ttlMs, type, metadata }: Claim): ClaimValue {
+    return { v: 1, id, owner: this.#parts.scope.owner, ttl: ttlMs, at: Date.now(), take, limit, type, metadata }
+  }
+
+  // What comes of it
+
+  /** For `Asking`, as is the next. */
+  answered(asking: Asking, outcome: Outcome): void {
+    try {
+      const state = this.#heard(asking.own!, asking.sentAt, asking.ifBusy, outcome)
+      if (state instanceof Promise) state.then((its) => asking.answer.is(its), (error: unknown) => this.failed(asking, error))
+      else asking.answer.is(state)
+    } catch (error) {
+      this.failed(asking, error)
+    }
+  }
+
+  failed({ own, claim, ifBusy, answer, tries }: Asking, error: unknown): void {
+    const { leases, fates } = this.#parts
+    const { lease } = own!
+    if (isLeaseGone(error)) leases.over(lease)
+    if (lease.isOver && claim.lease) return answer.failed(hasEnded(claim.lease))
+    if (lease.isOver && tries < TRIES) return this.#ask(claim, ifBusy, answer, tries + 1)
+    fates.maybeThere(own!)
+    answer.failed(error)
+  }
+
+  unanswered({ own }: Asking, error: unknown): void {
+    this.#parts.fates.unanswered(own!, error)
+  }
+
+  /** At once, if it was alone. */
+  #heard(own: OwnClaim, sentAt: number, ifBusy: IfBusy, outcome: Outcome): ClaimState | Promise<ClaimState> {
+    // Its key went with it, and nobody would be told.
+    if (own.lease.isOver) throw new BackendError('The lease ended meanwhile.', { transient: true })
+    if (own.isLeaving) return this.#withdrawn(own)
+    own.isUnsure = false
+    own.wasThere ||= !outcome.succeeded
+    if (!isAlone(outcome)) return this.#heardOfOthers(own, sentAt, ifBusy, outcome)
+    own.createRevision = outcome.revision
+    own.knownSince = this.#now
+    return this.#held(own, sentAt, 0)
+  }
+
+  /** Whoever released it did not wait for the answer, and may have come before it. */
+  async #withdrawn(own: OwnClaim): Promise<ClaimState> {
+    await this.#parts.releasing.delete(own)
+    return { status: 'failed', error: new BackendError('The claim was withdrawn meanwhile.', { transient: true }) }
+  }
+
+  async #heardOfOthers(own: OwnClaim, sentAt: number, ifBusy: IfBusy, outcome: Outcome): Promise<ClaimState> {
+    const { lookouts, others, fates, releasing } = this.#parts
+    const { claim, key } = own
+    const line = lineAfter(own, outcome)
+    const standing = line.find(key)
+    const limit = line.limitBeside(key)
+    const isOther = limit !== undefined && limit !== claim.limit
+    if (!standing) {
+      fates.forget(own, own.isSpotless(1))
+      if (isOther) return anotherLimit(claim, limit)
+      // What made it seem taken is further down, of another prefix.
+      return line.standings.length === 0 ? this.#tryToJoin(claim) : { status: 'refused', ...line.blocker() }
+    }
+    own.createRevision = standing.createRevision
+    own.knownSince = this.#now
+    if (isOther) {
+      await releasing.delete(own)
+      return anotherLimit(claim, limit)
+    }
+    if (line.holds(standing)) {
+      if (standing.value?.revoked) own.state = 'revoked'
+      if (own.state === 'revoked') return { status: 'revoked', epoch: own.createRevision }
+      return this.#held(own, sentAt, line.waiting)
+    }
+    if (ifBusy === 'leave') {
+      await releasing.delete(own)
+      return { status: 'refused', ...new Line(line.standings.filter((other) => other !== standing)).blocker() }
+    }
+    const blocker = line.blocker(key)
+    if (own.state === 'asked') own.state = 'waiting'
+    lookouts.join(own)
+    if (blocker.ahead === 0) others.tellHolders(line, 'contended').catch(() => {})
+    return { status: 'queued', place: String(own.createRevision), ...blocker }
+  }
+
+  #held(own: OwnClaim, sentAt: number, waiting: number): ClaimState {
+    this.#parts.fates.holds(own, sentAt)
+    return { status: 'held', epoch: own.createRevision, waiting }
+  }
+
+  // Asking again, and asking carefully
+
+  /** Asked before: whatever came of it. If its key is not there, it is a new claim. */
+  async #askAgain(own: OwnClaim, ifBusy: IfBusy): Promise<ClaimState> {
+    const { txns, leases, fates, renewing } = this.#parts
+    const sentAt = this.#now
+    const { claim, lease, isUnsure } = own
+    if (own.isLeaving) return this.#askInstead(own, ifBusy)
+    // Somebody wants it: it is not to be swept meanwhile.
+    own.until = own.isHeld ? Math.max(own.until, sentAt + own.value.ttl) : Infinity
+    const step = isUnsure && ifBusy === 'queue' ? joiningOnce(own) : looking(own)
+    if (isUnsure) own.writes++
+    let outcome: Outcome
+    try {
+      [outcome] = await Promise.all([
+        txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
+        leases.cover(lease, sentAt),
+      ])
+      checkRecent(own, outcome)
+    } catch (error) {
+      if (isLeaseGone(error)) leases.over(lease)
+      // What may have been there went with it, and nothing comes there any more.
+      if (own.lease.isOver) return this.#askAnew(own, ifBusy)
+      fates.maybeThere(own)
+      throw error
+    }
+    const line = lineAfter(own, outcome)
+    // The line may be older than what has become of it since.
+    if (own.isLeaving) return this.#askInstead(own, ifBusy)
+    if (!fates.isMine(own, line.find(own.key)) || lease.isOver) return this.#askAnew(own, ifBusy)
+    const state = await this.#heard(own, sentAt, ifBusy, outcome)
+    if (state.status === 'held' && own.value.ttl !== claim.ttlMs) await renewing.move(own, claim.ttlMs, sentAt)
+    return state
+  }
+
+  /** Of one whose key is being deleted. */
+  #askInstead(own: OwnClaim, ifBusy: IfBusy): Promise<ClaimState> {
+    this.#parts.directories.leaves(own)
+    return answerTo((answer) => this.claim(own.claim, ifBusy, answer))
+  }
+
+  /** Of one whose key is not there. */
+  async #askAnew(own: OwnClaim, ifBusy: IfBusy): Promise<ClaimState> {
+    const { claim, lease } = own
+    this.#parts.fates.forget(own)
+    if (lease.isOver && claim.lease) throw hasEnded(claim.lease)
+    return answerTo((answer) => this.claim(claim, ifBusy, answer))
+  }
+
+  /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
+  async #tryToJoin(claim: Claim): Promise<ClaimState> {
+    const { directories, others } = this.#parts
+    const line = await others.read(directories.nameOf(claim))
+    const limit = line.limitBeside('')
+    if (limit !== undefined && limit !== claim.limit) return anotherLimit(claim, limit)
+    const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
+    if (taken + claim.take > claim.limit) return { status: 'refused', ...line.blocker() }
+    const state = await answerTo<ClaimState>((answer) => this.#ask(claim, 'queue', answer, 1))
+    if (state.status !== 'queued') return state
+    const own = directories.named(claim)
+    return own ? this.#askAgain(own, 'leave') : state
+  }
+
+  get #now(): number {
+    return this.#parts.scope.clock.now()
+  }
+}
+
+/** One try. */
+class Asking implements Asker {
+  readonly claim: Claim
+  readonly ifBusy: IfBusy
+  readonly answer: Answer<ClaimState>
+  readonly tries: number
+  readonly sentAt: number
+  own: OwnClaim | undefined
+  /** When its lease lasts long enough; it does already if undefined. */
+  covered: Promise<void> | undefined
+  readonly #claiming: Claiming
+
+  constructor(claiming: Claiming, claim: Claim, ifBusy: IfBusy, answer: Answer<ClaimState>, tries: number, sentAt: number) {
+    this.#claiming = claiming
+    this.claim = claim
+    this.ifBusy = ifBusy
+    this.answer = answer
+    this.tries = tries
+    this.sentAt = sentAt
+  }
+
+  answered(outcome: Outcome): void {
+    const claiming = this.#claiming
+    if (!this.covered) return claiming.answered(this, outcome)
+    this.covered.then(() => claiming.answered(this, outcome), (error: unknown) => claiming.failed(this, error))
+  }
+
+  failed(error: unknown): void {
+    this.#claiming.unanswered(this, error)
+    this.#claiming.failed(this, error)
+  }
+}
+
+/** There is no other lease that a session could have its claims on; one that has come since is of whoever has taken the session up again. */
+function hasEnded({ id }: Pick<Leased, 'id'>): SessionExpiredError {
+  return new SessionExpiredError(`The session ${id.toString(16)} has ended: etcd has no such lease any more.`)
+}

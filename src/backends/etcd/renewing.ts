@@ -1,0 +1,183 @@
+/** Renewing what is held, taking it to another lease, and taking over what another process has given away. */
+import type { Claim, Renewal, RenewState, Scope } from '../../core/backend.js'
+import { parseToken } from '../../core/token.js'
+import { writeValue, type ClaimValue } from './claim-value.js'
+import type { Directories } from './directories.js'
+import { isLeaseGone } from './errors.js'
+import type { Fates } from './fates.js'
+import { toBytes } from './keys.js'
+import type { Leases } from './leases.js'
+import type { Line, Standing } from './line.js'
+import { TRIES, type Others } from './others.js'
+import { OwnClaim } from './own-claim.js'
+import { isOn } from './requests.js'
+import type { Sweeper } from './sweeper.js'
+import type { Outcome, Txns } from './txns.js'
+
+export interface RenewingParts {
+  readonly scope: Scope
+  readonly txns: Txns
+  readonly leases: Leases
+  readonly directories: Directories
+  readonly others: Others
+  readonly sweeper: Sweeper
+  readonly fates: Fates
+}
+
+export class Renewing {
+  readonly #parts: RenewingParts
+
+  constructor(parts: RenewingParts) {
+    this.#parts = parts
+  }
+
+  async renew(renewal: Renewal): Promise<RenewState> {
+    // It may say another thing by the time of the answer.
+    const { claim, ttlMs, exact, from, counting } = renewal
+    if (from !== undefined) return this.#takeOver(claim, ttlMs, from)
+    const { directories, fates } = this.#parts
+    const own = directories.named(claim)
+    const sentAt = this.#now
+    // It may hold without our knowing.
+    if (own?.state === 'waiting') this.#settle(own, await fates.look(own))
+    if (!own?.isHeld || own.until <= sentAt) return { status: 'lost' }
+    if (own.state === 'revoked') {
+      fates.seen(own, await fates.look(own))
+      return this.#renewed(own, undefined)
+    }
+    const needsAnother = exact ? ttlMs !== own.value.ttl : ttlMs > own.value.ttl
+    const renewed = needsAnother ? this.move(own, ttlMs, sentAt) : this.#prolong(own, ttlMs, sentAt)
+    const [line] = await Promise.all([counting || own.isToBeSeen ? fates.look(own) : undefined, renewed])
+    if (line) fates.seen(own, line)
+    return this.#renewed(own, line?.waiting)
+  }
+
+  #settle(own: OwnClaim, line: Line): void {
+    const standing = line.find(own.key)
+    if (own.state === 'waiting' && standing && line.holds(standing)) this.#parts.fates.granted(own, line)
+  }
+
+  #renewed(own: OwnClaim, waiting: number | undefined): RenewState {
+    if (this.#parts.directories.at(own.key) !== own || !own.isHeld) return { status: 'lost' }
+    return own.state === 'revoked' ? { status: 'revoked' } : { status: 'held', waiting }
+  }
+
+  async #prolong(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+    let moves: number
+    // The lease that it is on has to be renewed, and one that it is leaving does not tell whether it is there.
+    do {
+      await own.moving
+      moves = own.moves
+      await this.#parts.leases.renew(own.lease)
+    } while (own.moves !== moves)
+    if (own.isHeld) own.until = Math.max(own.until, sentAt + ttlMs)
+  }
+
+  /** To a lease of another length: with the same place, since the key stays. One after the other: each is from where it is. */
+  move(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+    const moved = (own.moving ?? Promise.resolve()).then(() => this.#moveNow(own, ttlMs, sentAt))
+    const moving: Promise<void> = moved.catch(() => {}).then(() => {
+      if (own.moving === moving) own.moving = undefined
+    })
+    own.moving = moving
+    return moved
+  }
+
+  async #moveNow(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
+    const { txns, leases, sweeper, fates } = this.#parts
+    const lease = await leases.for(ttlMs)
+    if (!own.isHeld) return
+    const value: ClaimValue = { ...own.value, ttl: ttlMs }
+    const covered = leases.coverMeanwhile(lease, sentAt)
+    own.moves++
+    own.writes++
+    // Until it is answered, neither lease tells whether it is there.
+    own.knownSince = Infinity
+    try {
+      const { succeeded } = await txns.run({
+        kind: 'other', compare: [isOn(own)], success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }],
+        isLikely: false, lease: lease.id,
+      })
+      if (!succeeded) return fates.forget(own)
+      own.lease = lease
+      own.value = value
+    } catch (error) {
+      if (isLeaseGone(error)) leases.over(lease)
+      throw error
+    } finally {
+      own.moves++
+      own.knownSince = this.#now
+    }
+    await covered
+    // It was not among those of that lease when they were lost.
+    if (lease.isOver) return fates.lost(own)
+    if (!own.isHeld) return
+    own.until = sentAt + ttlMs
+    sweeper.lookAt(own.until)
+  }
+
+  /** Another's claim becomes ours, under the same epoch. It changes its lease: so nothing that is late of its owner's touches it. */
+  async #takeOver(claim: Claim, ttlMs: number, from: string): Promise<RenewState> {
+    const { scope: { owner }, txns, leases, directories, others, fates } = this.#parts
+    const given = parseToken(from)
+    for (let tries = 1; tries <= TRIES; tries++) {
+      const sentAt = this.#now
+      const line = await others.read(directories.nameOf(claim))
+      const standing = line.standings.find((one) => isGiven(one, claim, owner) || (given && isGiven(one, { id: given.claimId }, given.owner, given.epoch)))
+      if (!standing || !line.holds(standing)) return { status: 'lost' }
+      if (standing.value!.revoked) return { status: 'revoked' }
+      const known = directories.named(claim)
+      if (known?.isHeld && known.key === standing.key) return this.renew({ claim, ttlMs, exact: false })
+      // The answer to an earlier try was lost.
+      if (known?.state === 'asked' && known.lease.id === standing.lease) return await this.#tookOver(known, sentAt, line)
+      const shared = await leases.for(ttlMs)
+      const lease = shared.id === standing.lease ? await leases.another(ttlMs) : shared
+      const value: ClaimValue = { ...standing.value!, id: claim.id, owner, ttl: ttlMs }
+      const own = new OwnClaim(claim, directories.of(claim), standing.key, lease, value)
+      own.createRevision = standing.createRevision
+      const before = directories.at(standing.key)
+      // What was read is of the past: its key is another's.
+      if (before && before.claim.id !== standing.value!.id) continue
+      directories.add(own)
+      const outcome = txns.run({
+        kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
+        success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }], isLikely: false, lease: lease.id,
+      })
+      let answer: Outcome | undefined
+      try {
+        answer = await outcome
+        const { succeeded } = answer
+        if (succeeded && before) directories.gone(before)
+        // The key has its number, and is not ours to name any more.
+        if (succeeded && before?.keyNumber !== undefined) directories.spendNumbers()
+        if (succeeded) return await this.#tookOver(own, sentAt, line)
+      } catch (error) {
+        if (!answer) fates.unanswered(own, error)
+        if (isLeaseGone(error)) leases.over(lease)
+        fates.maybeThere(own)
+        if (before && !directories.at(own.key)) directories.add(before)
+        throw error
+      }
+      if (before) directories.add(before)
+      directories.gone(own)
+    }
+    return { status: 'lost' }
+  }
+
+  async #tookOver(own: OwnClaim, sentAt: number, { waiting }: Line): Promise<RenewState> {
+    own.isUnsure = false
+    own.knownSince = this.#now
+    await this.#parts.leases.cover(own.lease, sentAt)
+    if (own.lease.isOver || own.isLeaving) return { status: 'lost' }
+    this.#parts.fates.holds(own, sentAt)
+    return { status: 'held', waiting }
+  }
+
+  get #now(): number {
+    return this.#parts.scope.clock.now()
+  }
+}
+
+function isGiven({ value, createRevision }: Standing, { id }: { readonly id: string }, owner: string, epoch = createRevision): boolean {
+  return value?.id === id && value.owner === owner && createRevision === epoch
+}
