@@ -413,6 +413,63 @@ describe('revoked', () => {
   })
 })
 
+describe('a release', () => {
+  const conditionsOf = (party: Party): number[] => {
+    const found: number[] = []
+    party.onTxn = (run, request) => {
+      const { success = [], compare = [] } = request
+      if (success.some(({ kind }) => kind === 'delete')) found.push(compare.length)
+      return run()
+    }
+    return found
+  }
+
+  it('has no condition while its key can be nobody else\'s', async () => {
+    const party = new Party()
+    const found = conditionsOf(party)
+    const claim = claimOn('ours alone')
+    await party.claim(claim)
+    expect(await party.release(claim)).toEqual({ status: 'released' })
+    expect(found).toEqual([0])
+  })
+
+  it('has one when somebody may have taken the claim over', async () => {
+    const party = new Party()
+    const found = conditionsOf(party)
+    const claim = claimOn('its token was told')
+    await party.claim(claim)
+    claim.isTold = true
+    expect(await party.release(claim)).toEqual({ status: 'released' })
+    expect(found).toEqual([1])
+  })
+
+  it('has one when its key may be on another lease', async () => {
+    const party = new Party()
+    const found = conditionsOf(party)
+    const claim = claimOn('moved, and let go of')
+    await party.claim(claim)
+    await party.renew(claim, 60_000, true)
+    expect(await party.release(claim)).toEqual({ status: 'released' })
+    expect(found).toEqual([1])
+  })
+
+  it('has one when it is tried again', async () => {
+    const party = new Party()
+    const claim = claimOn('tried again')
+    await party.claim(claim)
+    party.onTxn = () => Promise.reject(lost())
+    await party.release(claim)
+    // It is within the transaction: more may have happened than is known.
+    const nested: number[] = []
+    party.onTxn = (run, { success = [] }) => {
+      for (const op of success) if (op.kind === 'txn') nested.push(op.compare?.length ?? 0)
+      return run()
+    }
+    expect(await party.release(claim)).toEqual({ status: 'released' })
+    expect(nested).toEqual([1])
+  })
+})
+
 describe('the name of a key', () => {
   const nameOf = async (resource: string) => (await keysOf(resource)).map(({ key }) => key.toString()).join()
 

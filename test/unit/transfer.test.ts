@@ -1,5 +1,6 @@
 /** Giving a lock away, and taking it up elsewhere. */
 import { describe, expect, it } from 'vitest'
+import type { Claim } from '../../src/core/backend.js'
 import { BackendError, ConfigurationError, HoldfastError, LockNotHeldError, OwnershipLostError } from '../../src/index.js'
 import { outage } from '../support/faulty-backend.js'
 import { settle } from '../support/manual-clock.js'
@@ -39,6 +40,23 @@ describe('transfer', () => {
     expect(await b.tryLock('k')).toBeNull()
     await clock.advance(1_000)
     expect(await b.tryLock('k')).not.toBeNull()
+  })
+
+  it('and whoever has read the token may give it to somebody: the store is told', async () => {
+    const { manager, store } = manualWorld()
+    const locks = manager()
+    const claimed = () => (store.sent('claim').at(-1)!.args[0] as readonly Claim[])[0]!
+    const lock = await locks.lock('k')
+    expect(claimed().isTold).toBeUndefined()
+    expect(lock.toJSON()).toEqual({ key: 'k', fence: String(lock.fence) })
+    expect(claimed().isTold).toBeUndefined()
+    expect(lock.token).not.toBe('')
+    expect(claimed().isTold).toBe(true)
+    await lock.release()
+    const given = await locks.lock('k')
+    expect(claimed().isTold).toBeUndefined()
+    given.transfer()
+    expect(claimed().isTold).toBe(true)
   })
 
   it('is not undone by close()', async () => {

@@ -140,6 +140,17 @@ export function renewing({ theme, test }: Suite): void {
       assertBetween(holder?.expiresInMs, 1, 20_000)
     })
 
+    test('nor does a release, also if that is the first that its last owner asks for', async (world) => {
+      const [a, b, c] = await world.three()
+      const given = world.claim('key')
+      await a.hold(given)
+      const taken = world.claim('key')
+      assert.equal(await b.takeOver(taken, given, a), 'held')
+      assert.equal(await a.release(given), 'not-held')
+      assert.equal((await c.refused(world.claim('key'))).holder?.owner, b.owner)
+      assert.equal((await b.renew(taken, LONG_MS)).status, 'held')
+    })
+
     test('does not let another process renew without taking over, or take over what is not there', async (world) => {
       const [a, b, c] = await world.three()
       const given = world.claim('key', { ttlMs: 20_000 })
