@@ -31,7 +31,7 @@ export interface Claim {
   readonly lease?: Leased
   /** Its place in the queue as the store last told it: brings back one that was passed over. */
   place?: string
-  /** Its token was told to somebody, who may take it over. Until then nobody can. */
+  /** Its token was told to somebody, who may take it over. Until then nobody can, unless a session has it: that is found by its note. */
   isTold?: boolean
 }
 

@@ -123,7 +123,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
     this.#startedAt = now
   }
 
-  /** At once. */
+  /** In the run in which it was made: its time counts from then. */
   start(): void {
     this.#ask(this.#startedAt)
   }

@@ -413,6 +413,87 @@ describe('revoked', () => {
   })
 })
 
+describe('a claim that is taken back by the process that gave it away', () => {
+  const TAKES = ({ success = [] }: TxnRequest) => success.some((op) => op.kind === 'txn' && hasPut(op as TxnRequest))
+
+  async function givenAway(resource: string) {
+    const party = new Party()
+    const given = claimOn(resource)
+    const { epoch } = (await party.claim(given)) as { epoch: bigint }
+    given.isTold = true
+    return { party, given, epoch, token: tokenOf(given.id, epoch, party.owner), taken: claimOn(resource, 2_000) }
+  }
+
+  it('keeps its name if that was never carried out, and nobody is mistaken for it', async () => {
+    const { party, given, epoch, token, taken } = await givenAway('taken in vain')
+    party.onTxn = (run, request) => (TAKES(request) ? Promise.reject(lost()) : run())
+    expect(await party.renew(taken, 2_000, false, token)).toMatchObject({ status: 'failed' })
+    party.onTxn = (run) => run()
+    // Until nothing is known any more of the one that was to have it.
+    await sleep(2_500)
+    const next = claimOn('taken in vain')
+    expect(await party.claim(next)).toMatchObject({ status: 'queued', holder: { epoch } })
+    expect(await party.release(given)).toEqual({ status: 'released' })
+    await until('the next one to hold', async () => party.told('granted'))
+  })
+
+  it('is where it was if the lease that it was to have ends meanwhile', async () => {
+    const { party, given, epoch, token, taken } = await givenAway('taken too late')
+    let fail!: () => void
+    const failed = new Promise<never>((_, reject) => (fail = () => reject(lost())))
+    let lease = 0n
+    party.onTxn = (run, request) => {
+      if (!TAKES(request)) return run()
+      const [nested] = request.success as unknown as [{ success: [{ lease: bigint }] }]
+      lease = nested.success[0].lease
+      return failed
+    }
+    const taking = party.renew(taken, 2_000, false, token)
+    await until('it to be asked for', async () => lease !== 0n)
+    await raw.leaseRevoke(lease)
+    // By another claim on that lease it is found out that it is over.
+    await until('the end of the lease', async () => (await party.claim(claimOn(`other ${randomBytes(4).toString('hex')}`, 2_000))).status === 'held')
+    const next = claimOn('taken too late', 60_000)
+    expect(await party.claim(next)).toMatchObject({ status: 'queued', holder: { epoch } })
+    fail()
+    expect(await taking).toMatchObject({ status: 'failed' })
+    expect(await party.claim(next)).toMatchObject({ status: 'queued', holder: { epoch } })
+    expect(await party.release(given)).toEqual({ status: 'released' })
+    await until('the next one to hold', async () => party.told('granted'))
+    expect(await party.renew(next, 60_000)).toMatchObject({ status: 'held' })
+  })
+
+  it('is lost if it is being let go of', async () => {
+    const { party, given, token, taken } = await givenAway('taken while it goes')
+    let goOn!: () => void
+    const later = new Promise<void>((resolve) => (goOn = resolve))
+    party.onTxn = async (run) => {
+      party.onTxn = (again) => again()
+      await later
+      return run()
+    }
+    const released = party.release(given)
+    expect(await party.renew(taken, 2_000, false, token)).toEqual({ status: 'lost' })
+    goOn()
+    expect(await released).toEqual({ status: 'released' })
+    expect(await party.claim(claimOn('taken while it goes'))).toMatchObject({ status: 'held' })
+  })
+})
+
+describe('a mailbox', () => {
+  it('with what is no message harms nobody', async () => {
+    const party = new Party()
+    await party.claim(claimOn('has mail'))
+    const [{ lease }] = (await keysOf('has mail')) as unknown as [{ lease: bigint }]
+    const key = Buffer.from(`${PREFIX}/%/${lease.toString(16)}`)
+    for (const text of ['["revoked"]', '["lost",5,"3"]', '{', '']) await raw.txn({ success: [{ kind: 'put', key, value: Buffer.from(text), ignoreLease: true }] })
+    const [first, second] = [claimOn('has mail', 30_000, 2), claimOn('read', 30_000)]
+    await party.claim(second)
+    expect(await party.claim(first)).toMatchObject({ status: 'failed' })
+    expect(await party.renew(second, 30_000)).toMatchObject({ status: 'held' })
+  })
+})
+
 describe('a release', () => {
   const conditionsOf = (party: Party): number[] => {
     const found: number[] = []

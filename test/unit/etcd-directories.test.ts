@@ -94,27 +94,28 @@ describe('a claim', () => {
     expect(process.all.at(own.key)).toBe(own)
   })
 
-  it('whose key another comes to have has it back if that is not so', () => {
+  it('whose key another comes to have has it back when that is gone', () => {
     const process = new Process()
     const own = process.ask('a')
     const other = process.ask('a', own.key)
     expect(process.all.at(own.key)).toBe(other)
     expect(process.all.named(own.claim)).toBe(own)
+    expect(process.all.displacedBy(other)).toEqual([own])
     expect([...process.all]).toEqual([other])
-    process.all.add(own)
-    process.all.gone(other)
+    expect(process.all.gone(other)).toBe(own)
     expect(process.all.at(own.key)).toBe(own)
+    expect([...process.all]).toEqual([own])
+    expect(process.numbers('a')).toEqual([2])
   })
 
-  it('whose key another had to the end goes with that', () => {
+  it('whose key another comes to have can go before that', () => {
     const process = new Process()
     const own = process.ask('a')
-    process.all.gone(process.ask('a', own.key))
-    expect(process.all.at(own.key)).toBeUndefined()
+    const other = process.ask('a', own.key)
+    expect(process.all.gone(own)).toBeUndefined()
+    expect(process.all.at(own.key)).toBe(other)
+    expect(process.all.gone(other)).toBeUndefined()
     expect([...process.all]).toEqual([])
-    // And may be put back all the same.
-    process.all.add(own)
-    expect(process.all.at(own.key)).toBe(own)
   })
 })
 

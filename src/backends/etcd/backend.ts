@@ -3,7 +3,7 @@ import type {
   Backend, Board, Claim, ClaimState, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope, Traits, VersionedStore,
 } from '../../core/backend.js'
 import { ConnectorError } from '../../core/errors.js'
-import { answersTo, type Answer } from './answers.js'
+import { follow, statesOf, type Asker } from './askers.js'
 import { EtcdBoard } from './board.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
@@ -60,15 +60,15 @@ export class EtcdBackend implements Backend {
   }
 
   claim(claims: readonly Claim[], ifBusy: 'queue' | 'leave'): Promise<readonly ClaimState[]> {
-    return this.#each(claims, (claim, answer) => this.#stepsOf(claim).claim(claim, ifBusy, answer))
+    return this.#each(claims, (claim, asker) => this.#stepsOf(claim).claim(claim, ifBusy, asker))
   }
 
   renew(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
-    return this.#each<Renewal, RenewState>(renewals, (renewal, answer) => answer.follows(this.#stepsOf(renewal.claim).renew(renewal)))
+    return this.#each<Renewal, RenewState>(renewals, (renewal, asker) => follow(this.#stepsOf(renewal.claim).renew(renewal), asker))
   }
 
   release(claims: readonly Claim[]): Promise<readonly ReleaseState[]> {
-    return this.#each(claims, (claim, answer) => this.#stepsOf(claim).release(claim, answer))
+    return this.#each(claims, (claim, asker) => this.#stepsOf(claim).release(claim, asker))
   }
 
   async revoke(resource: string, when: 'told' | 'now'): Promise<RevokeState> {
@@ -110,10 +110,10 @@ export class EtcdBackend implements Backend {
   }
 
   /** In one go: what is asked for in the same turn travels together. */
-  async #each<Item, State>(items: readonly Item[], step: (item: Item, answer: Answer<State>) => void) {
+  async #each<Item, State>(items: readonly Item[], ask: (item: Item, asker: Asker<State>) => void) {
     this.#checkOpen()
     this.#steps.begin(items.length)
-    return answersTo(items, step)
+    return statesOf(items, ask)
   }
 
   #stepsOf({ lease }: Claim): Steps | SessionSteps {

@@ -15,17 +15,24 @@ export interface ClaimValue {
   readonly revoked?: true
 }
 
-/** Most of what a process writes differs in this only; so the rest is not put into words each time. */
+export function writeValue(value: ClaimValue): string {
+  return JSON.stringify(value)
+}
+
+/** Most of what a process has to say of its claims differs in this only; so the rest is not put into words each time. */
 type Common = Omit<ClaimValue, 'id' | 'at'>
 let common: Common | undefined
 let beginning = ''
 
-export function writeValue(value: ClaimValue): string {
+/** Of a claim that this process has made. */
+export function writeNewValue(value: ClaimValue): string {
+  const { id, at } = value
   if (!common || !isAlike(value, common)) {
-    common = value
-    beginning = JSON.stringify({ ...value, id: undefined, at: undefined }).slice(0, -1)
+    const { v, owner, ttl, take, limit, type, metadata, revoked } = value
+    common = { v, owner, ttl, take, limit, type, metadata, ...(revoked && { revoked }) }
+    beginning = JSON.stringify(common).slice(0, -1)
   }
-  return `${beginning},"id":${JSON.stringify(value.id)},"at":${JSON.stringify(value.at ?? 0)}}`
+  return `${beginning},"id":${JSON.stringify(id)},"at":${at}}`
 }
 
 function isAlike(a: Common, b: Common): boolean {

@@ -1,75 +1,60 @@
 /**
  * Claiming: a key that nobody else has is put into the directory of the resource, and what was there before says what has become of it.
  *
- * Who is asked for again may have been heard of, or not: then whatever came of it is found out, and it is made once more if it is not there.
+ * Of a claim that is asked for again it is found out what came of it; it is made once more if its key is not there.
  */
-import { ALL_SLOTS, type Claim, type ClaimState, type Leased, type Scope } from '../../core/backend.js'
+import { ALL_SLOTS, type Claim, type ClaimState, type Leased } from '../../core/backend.js'
 import { BackendError, SessionExpiredError } from '../../core/errors.js'
 import { anotherLimit, neverHolds } from '../../core/slots.js'
-import { answerTo, type Answer } from './answers.js'
+import { follow, promised, type Asker } from './askers.js'
 import type { ClaimValue } from './claim-value.js'
-import type { Directories } from './directories.js'
 import { isLeaseGone } from './errors.js'
-import { checkRecent, type Fates } from './fates.js'
-import { memberDirectory, memberKey, type Keys } from './keys.js'
-import { Lease, type Leases } from './leases.js'
+import { checkRecent } from './fates.js'
+import { memberDirectory, memberKey } from './keys.js'
+import { Lease } from './leases.js'
 import { Line } from './line.js'
-import type { Lookouts } from './lookouts.js'
-import { TRIES, type Others } from './others.js'
+import { TRIES } from './others.js'
 import { OwnClaim } from './own-claim.js'
-import type { Releasing } from './releasing.js'
-import type { Renewing } from './renewing.js'
+import type { Parts } from './parts.js'
 import { isAlone, joining, joiningOnce, lineAfter, looking, taking } from './requests.js'
-import type { Asker, Outcome, Txns } from './txns.js'
-
-export interface ClaimingParts {
-  readonly scope: Scope
-  readonly keys: Keys
-  readonly txns: Txns
-  readonly leases: Leases
-  readonly directories: Directories
-  readonly lookouts: Lookouts
-  readonly others: Others
-  readonly fates: Fates
-  readonly renewing: Renewing
-  readonly releasing: Releasing
-}
+import type { Outcome } from './txns.js'
 
 type IfBusy = 'queue' | 'leave'
+type Needed = Omit<Parts, 'sweeper'>
 
 export class Claiming {
-  readonly #parts: ClaimingParts
+  readonly #parts: Needed
 
-  constructor(parts: ClaimingParts) {
+  constructor(parts: Needed) {
     this.#parts = parts
   }
 
-  claim(claim: Claim, ifBusy: IfBusy, answer: Answer<ClaimState>): void {
+  claim(claim: Claim, ifBusy: IfBusy, asker: Asker<ClaimState>): void {
     const never = neverHolds(claim)
-    if (never) return answer.is(never)
+    if (never) return asker.answered(never)
     const own = this.#parts.directories.named(claim)
-    if (own) answer.follows(this.#askAgain(own, ifBusy))
+    if (own) follow(this.#askAgain(own, ifBusy), asker)
     // Where there are several slots, only who is in line knows whether there is one left.
-    else if (ifBusy === 'leave' && claim.limit > 1) answer.follows(this.#tryToJoin(claim))
-    else this.#ask(claim, ifBusy, answer, 1)
+    else if (ifBusy === 'leave' && claim.limit > 1) follow(this.#tryToJoin(claim), asker)
+    else this.#ask(claim, ifBusy, asker, 1)
   }
 
   // Asking
 
-  #ask(claim: Claim, ifBusy: IfBusy, answer: Answer<ClaimState>, tries: number): void {
-    if (claim.lease) return answer.follows(this.#askForSession(claim, claim.lease, ifBusy))
+  #ask(claim: Claim, ifBusy: IfBusy, asker: Asker<ClaimState>, tries: number): void {
+    if (claim.lease) return follow(this.#askForSession(claim, claim.lease, ifBusy), asker)
     const sentAt = this.#now
-    const askOn = (lease: Lease) => this.#askOn(lease, new Asking(this, claim, ifBusy, answer, tries, sentAt))
+    const askOn = (lease: Lease) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, tries, sentAt))
     const lease = this.#parts.leases.for(claim.ttlMs, sentAt)
     if (lease instanceof Lease) askOn(lease)
-    else lease.then(askOn).catch((error: unknown) => answer.failed(error))
+    else lease.then(askOn).catch((error: unknown) => asker.failed(error))
   }
 
   async #askForSession(claim: Claim, leased: Leased, ifBusy: IfBusy): Promise<ClaimState> {
     await this.#afterLast(claim, leased)
     const lease = this.#parts.leases.ofSession(leased.id)
     if (!lease) throw hasEnded(leased)
-    return answerTo((answer) => this.#askOn(lease, new Asking(this, claim, ifBusy, answer, 1, this.#now)))
+    return promised((asker) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, 1, this.#now)))
   }
 
   /** What a session has of a resource has one key: the last is let go of before the next is asked for. */
@@ -123,25 +108,21 @@ export class Claiming {
 
   // What comes of it
 
-  /** For `Asking`, as is the next. */
+  /** For `Asking`, as are the next two. */
   answered(asking: Asking, outcome: Outcome): void {
-    try {
-      const state = this.#heard(asking.own!, asking.sentAt, asking.ifBusy, outcome)
-      if (state instanceof Promise) state.then((its) => asking.answer.is(its), (error: unknown) => this.failed(asking, error))
-      else asking.answer.is(state)
-    } catch (error) {
-      this.failed(asking, error)
-    }
+    const state = this.#heard(asking.own!, asking.sentAt, asking.ifBusy, outcome)
+    if (state instanceof Promise) state.then((its) => asking.asker.answered(its), (error: unknown) => this.failed(asking, error))
+    else asking.asker.answered(state)
   }
 
-  failed({ own, claim, ifBusy, answer, tries }: Asking, error: unknown): void {
+  failed({ own, claim, ifBusy, asker, tries }: Asking, error: unknown): void {
     const { leases, fates } = this.#parts
     const { lease } = own!
     if (isLeaseGone(error)) leases.over(lease)
-    if (lease.isOver && claim.lease) return answer.failed(hasEnded(claim.lease))
-    if (lease.isOver && tries < TRIES) return this.#ask(claim, ifBusy, answer, tries + 1)
+    if (lease.isOver && claim.lease) return asker.failed(hasEnded(claim.lease))
+    if (lease.isOver && tries < TRIES) return this.#ask(claim, ifBusy, asker, tries + 1)
     fates.maybeThere(own!)
-    answer.failed(error)
+    asker.failed(error)
   }
 
   unanswered({ own }: Asking, error: unknown): void {
@@ -163,7 +144,7 @@ export class Claiming {
 
   /** Whoever released it did not wait for the answer, and may have come before it. */
   async #withdrawn(own: OwnClaim): Promise<ClaimState> {
-    await this.#parts.releasing.delete(own)
+    await this.#parts.releasing.letGoOf(own)
     return { status: 'failed', error: new BackendError('The claim was withdrawn meanwhile.', { transient: true }) }
   }
 
@@ -183,7 +164,7 @@ export class Claiming {
     own.createRevision = standing.createRevision
     own.knownSince = this.#now
     if (isOther) {
-      await releasing.delete(own)
+      await releasing.letGoOf(own)
       return anotherLimit(claim, limit)
     }
     if (line.holds(standing)) {
@@ -192,7 +173,7 @@ export class Claiming {
       return this.#held(own, sentAt, line.waiting)
     }
     if (ifBusy === 'leave') {
-      await releasing.delete(own)
+      await releasing.letGoOf(own)
       return { status: 'refused', ...new Line(line.standings.filter((other) => other !== standing)).blocker() }
     }
     const blocker = line.blocker(key)
@@ -245,7 +226,7 @@ export class Claiming {
   /** Of one whose key is being deleted. */
   #askInstead(own: OwnClaim, ifBusy: IfBusy): Promise<ClaimState> {
     this.#parts.directories.leaves(own)
-    return answerTo((answer) => this.claim(own.claim, ifBusy, answer))
+    return promised((asker) => this.claim(own.claim, ifBusy, asker))
   }
 
   /** Of one whose key is not there. */
@@ -253,7 +234,7 @@ export class Claiming {
     const { claim, lease } = own
     this.#parts.fates.forget(own)
     if (lease.isOver && claim.lease) throw hasEnded(claim.lease)
-    return answerTo((answer) => this.claim(claim, ifBusy, answer))
+    return promised((asker) => this.claim(claim, ifBusy, asker))
   }
 
   /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
@@ -264,7 +245,7 @@ export class Claiming {
     if (limit !== undefined && limit !== claim.limit) return anotherLimit(claim, limit)
     const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
     if (taken + claim.take > claim.limit) return { status: 'refused', ...line.blocker() }
-    const state = await answerTo<ClaimState>((answer) => this.#ask(claim, 'queue', answer, 1))
+    const state = await promised<ClaimState>((asker) => this.#ask(claim, 'queue', asker, 1))
     if (state.status !== 'queued') return state
     const own = directories.named(claim)
     return own ? this.#askAgain(own, 'leave') : state
@@ -276,10 +257,10 @@ export class Claiming {
 }
 
 /** One try. */
-class Asking implements Asker {
+class Asking implements Asker<Outcome> {
   readonly claim: Claim
   readonly ifBusy: IfBusy
-  readonly answer: Answer<ClaimState>
+  readonly asker: Asker<ClaimState>
   readonly tries: number
   readonly sentAt: number
   own: OwnClaim | undefined
@@ -287,11 +268,11 @@ class Asking implements Asker {
   covered: Promise<void> | undefined
   readonly #claiming: Claiming
 
-  constructor(claiming: Claiming, claim: Claim, ifBusy: IfBusy, answer: Answer<ClaimState>, tries: number, sentAt: number) {
+  constructor(claiming: Claiming, claim: Claim, ifBusy: IfBusy, asker: Asker<ClaimState>, tries: number, sentAt: number) {
     this.#claiming = claiming
     this.claim = claim
     this.ifBusy = ifBusy
-    this.answer = answer
+    this.asker = asker
     this.tries = tries
     this.sentAt = sentAt
   }
@@ -299,7 +280,7 @@ class Asking implements Asker {
   answered(outcome: Outcome): void {
     const claiming = this.#claiming
     if (!this.covered) return claiming.answered(this, outcome)
-    this.covered.then(() => claiming.answered(this, outcome), (error: unknown) => claiming.failed(this, error))
+    this.covered.then(() => claiming.answered(this, outcome)).catch((error: unknown) => claiming.failed(this, error))
   }
 
   failed(error: unknown): void {

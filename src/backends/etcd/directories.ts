@@ -24,10 +24,10 @@ export class Directory implements Registered<Directory> {
   isRegistered = false
   /** Where some of them wait. */
   lookout: Lookout | undefined
-  /** A claim is on its way there; and those that wait until it is answered. */
+  /** A request that makes a claim is on its way there; and those that are not sent before it is answered. */
   isAsked = false
-  waiting: Pending[] | undefined
-  /** Of the numbers up to the last, those that are not in use. */
+  unsent: Pending[] | undefined
+  /** The highest number that was given; and of those up to it, those that can be given again. */
   last = 0
   free: number[] | undefined
 
@@ -37,7 +37,7 @@ export class Directory implements Registered<Directory> {
   }
 
   at(key: string): OwnClaim | undefined {
-    return this.claims.find((own) => own.key === key && !own.isCovered)
+    return this.claims.find((own) => own.key === key && !own.isDisplaced)
   }
 
   get isEmpty(): boolean {
@@ -60,6 +60,7 @@ export class Directories {
     return lease ? memberDirectory(resource) : this.#keys.directory(resource)
   }
 
+  /** If it is a new one, it is there for others only when something is added to it: in the same run, or there may be two of one name. */
   of(claim: Claim): Directory {
     const name = this.nameOf(claim)
     return this.#all.get(name) ?? new Directory(name)
@@ -72,14 +73,12 @@ export class Directories {
     directory.isRegistered = false
   }
 
-  /** Another that has its key is not found by it any more, until this one is gone or the other is added again. */
+  /** Another that has its key is displaced: not found by it, nor counted among all, until this one is gone. */
   add(own: OwnClaim): void {
     const { directory } = own
     const before = directory.at(own.key)
-    if (before) before.isCovered = true
-    own.isCovered = false
-    own.isNamed = true
-    if (!directory.claims.includes(own)) directory.claims.push(own)
+    if (before) before.isDisplaced = true
+    directory.claims.push(own)
     if (directory.isRegistered) return
     this.#all.add(directory)
     directory.isRegistered = true
@@ -100,15 +99,21 @@ export class Directories {
     own.isNamed = false
   }
 
-  /** With those whose key it had. */
-  gone(own: OwnClaim): void {
-    const { directory, directory: { claims }, key, isCovered } = own
+  /** → the one that it had displaced, if that is still there. */
+  gone(own: OwnClaim): OwnClaim | undefined {
+    const { directory, directory: { claims } } = own
     this.leaves(own)
-    for (let i = claims.length - 1; i >= 0; i--) {
-      const one = claims[i]!
-      if (one === own || (one.isCovered && !isCovered && one.key === key)) claims.splice(i, 1)
-    }
+    const at = claims.indexOf(own)
+    if (at < 0) return undefined
+    claims.splice(at, 1)
     this.tidy(directory)
+    const before = own.isDisplaced ? undefined : claims.findLast(({ key }) => key === own.key)
+    if (before) before.isDisplaced = false
+    return before
+  }
+
+  displacedBy({ directory, key }: OwnClaim): OwnClaim[] {
+    return directory.claims.filter((one) => one.isDisplaced && one.key === key)
   }
 
   on(lease: Lease): OwnClaim[] {
@@ -116,7 +121,7 @@ export class Directories {
   }
 
   *[Symbol.iterator](): Iterator<OwnClaim> {
-    for (const { claims } of this.#all) for (const own of [...claims]) if (!own.isCovered) yield own
+    for (const { claims } of this.#all) for (const own of [...claims]) if (!own.isDisplaced) yield own
   }
 
   // Numbers

@@ -1,54 +1,31 @@
 /** What becomes of the claims of this process, whoever was asked about them or has told of them. */
 import { BackendError } from '../../core/errors.js'
-import type { Scope } from '../../core/backend.js'
 import type { RangeResponse } from './client/messages.js'
-import type { Directories } from './directories.js'
 import { mayBeDone } from './errors.js'
 import { toBytes } from './keys.js'
 import type { Lease } from './leases.js'
 import { standingOf, type Line, type Standing } from './line.js'
-import type { Lookouts } from './lookouts.js'
 import type { Message } from './mailbox.js'
-import type { Others } from './others.js'
 import type { OwnClaim } from './own-claim.js'
+import type { Parts } from './parts.js'
 import { lineOf, looking } from './requests.js'
-import type { Sweeper } from './sweeper.js'
-import type { Outcome, Txns } from './txns.js'
-
-export interface FateParts {
-  readonly scope: Scope
-  readonly txns: Txns
-  readonly directories: Directories
-  readonly lookouts: Lookouts
-  readonly others: Others
-  readonly sweeper: Sweeper
-}
+import type { Outcome } from './txns.js'
 
 export class Fates {
-  readonly #scope: Scope
-  readonly #txns: Txns
-  readonly #directories: Directories
-  readonly #lookouts: Lookouts
-  readonly #others: Others
-  readonly #sweeper: Sweeper
+  readonly #parts: Pick<Parts, 'scope' | 'txns' | 'directories' | 'lookouts' | 'others' | 'sweeper'>
   #isClosed = false
 
-  constructor({ scope, txns, directories, lookouts, others, sweeper }: FateParts) {
-    this.#scope = scope
-    this.#txns = txns
-    this.#directories = directories
-    this.#lookouts = lookouts
-    this.#others = others
-    this.#sweeper = sweeper
+  constructor(parts: Pick<Parts, 'scope' | 'txns' | 'directories' | 'lookouts' | 'others' | 'sweeper'>) {
+    this.#parts = parts
   }
 
   /** From now on it holds, by the word of the server at some moment after `since`. */
   holds(own: OwnClaim, since: number): void {
-    this.#lookouts.leave(own)
+    this.#parts.lookouts.leave(own)
     const until = own.claim.lease ? Infinity : since + own.value.ttl
     own.until = own.state === 'held' ? Math.max(own.until, until) : until
     own.state = 'held'
-    this.#sweeper.lookAt(own.until)
+    this.#parts.sweeper.lookAt(own.until)
   }
 
   /** One that has waited holds. */
@@ -57,40 +34,43 @@ export class Fates {
     const since = own.lease.isSessions ? this.#now : own.lease.renewedAt
     const { resource, id: claimId } = own.claim
     // By the time that its holder has begun, it might be over: who asks has the lease renewed first.
-    if (this.#now - since > own.value.ttl / 2) return this.#scope.wake({ kind: 'look', resource })
+    if (this.#now - since > own.value.ttl / 2) return this.#parts.scope.wake({ kind: 'look', resource })
     own.createRevision = line.find(own.key)!.createRevision
     this.holds(own, since)
-    this.#scope.wake({ kind: 'granted', resource, claimId, epoch: own.createRevision, since, waiting: line.waiting })
+    this.#parts.scope.wake({ kind: 'granted', resource, claimId, epoch: own.createRevision, since, waiting: line.waiting })
   }
 
   told([kind, key, createRevision]: Message): void {
-    const own = this.#directories.at(key)
+    const own = this.#parts.directories.at(key)
     if (!own?.isHeld || String(own.createRevision) !== createRevision) return
     if (kind === 'lost') return this.lost(own)
     if (kind === 'revoked') own.state = 'revoked'
-    this.#scope.wake({ kind, resource: own.claim.resource, claimId: own.claim.id })
+    this.#parts.scope.wake({ kind, resource: own.claim.resource, claimId: own.claim.id })
   }
 
   lost(own: OwnClaim): void {
     const { state, claim: { resource, id: claimId } } = own
     this.forget(own)
     if (this.#isClosed) return
-    if (state === 'held' || state === 'revoked') this.#scope.wake({ kind: 'lost', resource, claimId })
-    else if (state === 'waiting') this.#scope.wake({ kind: 'look', resource })
+    if (state === 'held' || state === 'revoked') this.#parts.scope.wake({ kind: 'lost', resource, claimId })
+    else if (state === 'waiting') this.#parts.scope.wake({ kind: 'look', resource })
   }
 
   forget(own: OwnClaim, isSpotless = false): void {
-    this.#lookouts.leave(own)
+    this.#parts.lookouts.leave(own)
     this.gone(own, isSpotless)
   }
 
   /** `isSpotless`: nothing that was asked for about it can still happen. */
   gone(own: OwnClaim, isSpotless: boolean): void {
-    this.#directories.gone(own)
+    const { directories, sweeper } = this.#parts
+    const displaced = directories.gone(own)
+    // Nobody has looked at it meanwhile.
+    if (displaced) sweeper.lookAt(displaced.until)
     if (own.claim.lease && own.isUnsure) own.lease.ghosts.add(own.key)
     if (own.keyNumber === undefined) return
-    if (isSpotless) this.#directories.freeNumber(own.directory, own.keyNumber)
-    else this.#directories.spendNumbers()
+    if (isSpotless) directories.freeNumber(own.directory, own.keyNumber)
+    else directories.spendNumbers()
   }
 
   /** What was refused has left nothing behind. Of all else that fails, such as the renewal of the lease, that is not known. */
@@ -102,13 +82,13 @@ export class Fates {
   maybeThere(own: OwnClaim): void {
     if (own.state !== 'asked') return
     own.until = this.#now + own.value.ttl
-    this.#sweeper.lookAt(own.until)
+    this.#parts.sweeper.lookAt(own.until)
   }
 
   // What is there now
 
   async look(own: OwnClaim): Promise<Line> {
-    const outcome = await this.#txns.run({ ...looking(own), kind: 'other' })
+    const outcome = await this.#parts.txns.run({ ...looking(own), kind: 'other' })
     checkRecent(own, outcome)
     return lineOf(own.directory.name, outcome.responses[0])
   }
@@ -129,7 +109,7 @@ export class Fates {
 
   /** News of those on this lease may have been missed. */
   lookAtAll(lease: Lease): void {
-    for (const own of this.#directories.on(lease)) {
+    for (const own of this.#parts.directories.on(lease)) {
       if (own.state !== 'held') continue
       own.isToBeSeen = true
       this.look(own).then((line) => this.seen(own, line)).catch(() => {})
@@ -140,7 +120,7 @@ export class Fates {
   confirmLoss(own: OwnClaim): void {
     const { lease } = own
     const judge = (line: Line) => {
-      const isStill = own.lease === lease && this.#directories.at(own.key) === own && own.state !== 'leaving'
+      const isStill = own.lease === lease && this.#parts.directories.at(own.key) === own && !own.isLeaving
       if (isStill && !this.isMine(own, line.find(own.key))) this.lost(own)
     }
     // If it cannot be read now, the next beat finds it missing again.
@@ -149,18 +129,18 @@ export class Fates {
 
   /** It may have been let go of since, or its key have become that of another claim: so it is deleted only as it was seen. */
   async deleteUnknown(key: string, lease: Lease): Promise<void> {
-    const { responses } = await this.#txns.run({ kind: 'other', success: [{ kind: 'range', key: toBytes(key) }], isLikely: true })
+    const { responses } = await this.#parts.txns.run({ kind: 'other', success: [{ kind: 'range', key: toBytes(key) }], isLikely: true })
     const [found] = (responses[0] as RangeResponse).kvs
-    if (found?.lease === lease.id && !this.#directories.at(key)) await this.#others.delete([standingOf(found)])
+    if (found?.lease === lease.id && !this.#parts.directories.at(key)) await this.#parts.others.delete([standingOf(found)])
   }
 
-  /** Nobody is told any more. */
+  /** What is lost from now on is no news for anybody. */
   close(): void {
     this.#isClosed = true
   }
 
   get #now(): number {
-    return this.#scope.clock.now()
+    return this.#parts.scope.clock.now()
   }
 }
 

@@ -13,8 +13,14 @@ export function writeMessage(message: Message): Buffer {
 export function readMessage(text: string): Message | undefined {
   try {
     const message = JSON.parse(text) as unknown
-    return Array.isArray(message) && KINDS.includes(message[0]) ? (message as unknown as Message) : undefined
+    return isMessage(message) ? message : undefined
   } catch {
     return undefined
   }
+}
+
+function isMessage(read: unknown): read is Message {
+  if (!Array.isArray(read)) return false
+  const [kind, key, createRevision] = read as unknown[]
+  return KINDS.includes(kind) && typeof key === 'string' && typeof createRevision === 'string'
 }

@@ -1,6 +1,6 @@
 /** A claim of this process, with what is known of it. */
 import type { Claim } from '../../core/backend.js'
-import { writeValue, type ClaimValue } from './claim-value.js'
+import { writeNewValue, writeValue, type ClaimValue } from './claim-value.js'
 import type { Directory } from './directories.js'
 import type { Lease } from './leases.js'
 
@@ -32,14 +32,14 @@ export class OwnClaim {
   isToBeSeen = false
   /** How many requests that may change it were sent. */
   writes = 0
-  /** Settled when its key has been deleted, or could not be. */
+  /** Of a session's: settled when its key has been deleted, or could not be. */
   leaving: Promise<unknown> | undefined
   /** Of a session's: its key was there before, with whatever value. */
   wasThere = false
   /** It is found by its id. */
-  isNamed = false
+  isNamed = true
   /** Another of this process has its key by now. */
-  isCovered = false
+  isDisplaced = false
   /** None if another gave its key its name. */
   readonly keyNumber: number | undefined
 
@@ -55,7 +55,8 @@ export class OwnClaim {
   /** What is written at its key. What a session has says what the session wants it to, and no more. */
   get text(): string {
     const { lease } = this.claim
-    return lease ? (lease.value ?? '') : writeValue(this.value)
+    if (lease) return lease.value ?? ''
+    return this.keyNumber === undefined ? writeValue(this.value) : writeNewValue(this.value)
   }
 
   get isHeld(): boolean {
@@ -71,7 +72,7 @@ export class OwnClaim {
     return !this.isUnsure && this.writes <= most && this.moves === 0
   }
 
-  /** Whatever is at its key when that is deleted is this claim: the key has had its one name, and nobody else can have taken it over. */
+  /** Whatever is at its key when that is deleted is this claim: the key has had its one name and lease, and nobody else can have taken it over. */
   get isOnlyOurs(): boolean {
     return this.keyNumber !== undefined && this.isSpotless(2) && !this.claim.isTold
   }

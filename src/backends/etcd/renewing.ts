@@ -1,33 +1,22 @@
 /** Renewing what is held, taking it to another lease, and taking over what another process has given away. */
-import type { Claim, Renewal, RenewState, Scope } from '../../core/backend.js'
+import type { Claim, Renewal, RenewState } from '../../core/backend.js'
 import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
-import type { Directories } from './directories.js'
 import { isLeaseGone } from './errors.js'
-import type { Fates } from './fates.js'
 import { toBytes } from './keys.js'
-import type { Leases } from './leases.js'
 import type { Line, Standing } from './line.js'
-import { TRIES, type Others } from './others.js'
+import { TRIES } from './others.js'
 import { OwnClaim } from './own-claim.js'
+import type { Parts } from './parts.js'
 import { isOn } from './requests.js'
-import type { Sweeper } from './sweeper.js'
-import type { Outcome, Txns } from './txns.js'
+import type { Outcome } from './txns.js'
 
-export interface RenewingParts {
-  readonly scope: Scope
-  readonly txns: Txns
-  readonly leases: Leases
-  readonly directories: Directories
-  readonly others: Others
-  readonly sweeper: Sweeper
-  readonly fates: Fates
-}
+type Needed = Pick<Parts, 'scope' | 'txns' | 'leases' | 'directories' | 'others' | 'sweeper' | 'fates'>
 
 export class Renewing {
-  readonly #parts: RenewingParts
+  readonly #parts: Needed
 
-  constructor(parts: RenewingParts) {
+  constructor(parts: Needed) {
     this.#parts = parts
   }
 
@@ -133,11 +122,11 @@ export class Renewing {
       const shared = await leases.for(ttlMs)
       const lease = shared.id === standing.lease ? await leases.another(ttlMs) : shared
       const value: ClaimValue = { ...standing.value!, id: claim.id, owner, ttl: ttlMs }
+      const before = directories.at(standing.key)
+      // What was read is of the past: its key is another's, or on its way out.
+      if (before && (before.claim.id !== standing.value!.id || before.isLeaving)) continue
       const own = new OwnClaim(claim, directories.of(claim), standing.key, lease, value)
       own.createRevision = standing.createRevision
-      const before = directories.at(standing.key)
-      // What was read is of the past: its key is another's.
-      if (before && before.claim.id !== standing.value!.id) continue
       directories.add(own)
       const outcome = txns.run({
         kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
@@ -147,29 +136,27 @@ export class Renewing {
       try {
         answer = await outcome
         const { succeeded } = answer
-        if (succeeded && before) directories.gone(before)
-        // The key has its number, and is not ours to name any more.
-        if (succeeded && before?.keyNumber !== undefined) directories.spendNumbers()
         if (succeeded) return await this.#tookOver(own, sentAt, line)
       } catch (error) {
         if (!answer) fates.unanswered(own, error)
         if (isLeaseGone(error)) leases.over(lease)
         fates.maybeThere(own)
-        if (before && !directories.at(own.key)) directories.add(before)
         throw error
       }
-      if (before) directories.add(before)
-      directories.gone(own)
+      fates.gone(own, true)
     }
     return { status: 'lost' }
   }
 
   async #tookOver(own: OwnClaim, sentAt: number, { waiting }: Line): Promise<RenewState> {
+    const { leases, directories, fates } = this.#parts
     own.isUnsure = false
     own.knownSince = this.#now
-    await this.#parts.leases.cover(own.lease, sentAt)
+    // The key has its number, which is not ours to give any more.
+    for (const before of directories.displacedBy(own)) fates.gone(before, false)
+    await leases.cover(own.lease, sentAt)
     if (own.lease.isOver || own.isLeaving) return { status: 'lost' }
-    this.#parts.fates.holds(own, sentAt)
+    fates.holds(own, sentAt)
     return { status: 'held', waiting }
   }
 

@@ -1,6 +1,6 @@
-/** The steps about a session itself: its claim is a lease, and has no key. What the session has are claims in steps.ts. */
+/** The steps about a session itself: its claim is a lease, and has no key. What the session has are claims in claiming.ts. */
 import type { Claim, ClaimState, ReleaseState, Renewal, RenewState } from '../../core/backend.js'
-import type { Answer } from './answers.js'
+import { follow, type Asker } from './askers.js'
 import type { Leases } from './leases.js'
 
 export class SessionSteps {
@@ -11,8 +11,8 @@ export class SessionSteps {
   }
 
   /** Nobody else can have it: it is granted, or found. */
-  claim(claim: Claim, _: 'queue' | 'leave', answer: Answer<ClaimState>): void {
-    answer.follows(this.#open(claim))
+  claim(claim: Claim, _: 'queue' | 'leave', asker: Asker<ClaimState>): void {
+    follow(this.#open(claim), asker)
   }
 
   async #open(claim: Claim): Promise<ClaimState> {
@@ -28,8 +28,8 @@ export class SessionSteps {
   }
 
   /** With all that the session has. */
-  release(claim: Claim, answer: Answer<ReleaseState>): void {
-    answer.follows(this.#revoke(claim))
+  release(claim: Claim, asker: Asker<ReleaseState>): void {
+    follow(this.#revoke(claim), asker)
   }
 
   async #revoke(claim: Claim): Promise<ReleaseState> {

@@ -2,7 +2,7 @@
 import type {
   Claim, ClaimState, Held, ReleaseState, Renewal, RenewState, ResourceState, RevokeState, Scope,
 } from '../../core/backend.js'
-import type { Answer } from './answers.js'
+import type { Asker } from './askers.js'
 import { Claiming } from './claiming.js'
 import type { EtcdClient } from './client/client.js'
 import { Directories } from './directories.js'
@@ -48,10 +48,10 @@ export class Steps implements LeaseListener, LookoutListener {
     const others = new Others(client, txns, keys)
     const sweeper = new Sweeper(directories, clock, (own) => {
       directories.leaves(own)
-      releasing.delete(own).catch(() => {})
+      releasing.letGoOf(own).catch(() => {})
     })
     const fates = new Fates({ scope, txns, directories, lookouts, others, sweeper })
-    const releasing = new Releasing({ clock, txns, directories, lookouts, others, sweeper, fates })
+    const releasing = new Releasing({ scope, txns, directories, lookouts, others, sweeper, fates })
     const renewing = new Renewing({ scope, txns, leases, directories, others, sweeper, fates })
     this.leases = leases
     this.#client = client
@@ -73,16 +73,16 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#txns.begin(size)
   }
 
-  claim(claim: Claim, ifBusy: 'queue' | 'leave', answer: Answer<ClaimState>): void {
-    this.#claiming.claim(claim, ifBusy, answer)
+  claim(claim: Claim, ifBusy: 'queue' | 'leave', asker: Asker<ClaimState>): void {
+    this.#claiming.claim(claim, ifBusy, asker)
   }
 
   renew(renewal: Renewal): Promise<RenewState> {
     return this.#renewing.renew(renewal)
   }
 
-  release(claim: Claim, answer: Answer<ReleaseState>): void {
-    this.#releasing.release(claim, answer)
+  release(claim: Claim, asker: Asker<ReleaseState>): void {
+    this.#releasing.release(claim, asker)
   }
 
   /** The session is another's by now, or will be, who has the same keys for the same things: none of them is touched from here any more. */
@@ -94,7 +94,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const going = waiting === 'goes' ? left.filter(({ isHeld }) => !isHeld) : []
     // From now on nobody knows them by their name, who would delete them once more.
     for (const own of going) this.#directories.leaves(own)
-    const gone = Promise.allSettled(going.map((own) => this.#releasing.delete(own)))
+    const gone = Promise.allSettled(going.map((own) => this.#releasing.letGoOf(own)))
     for (const own of left) if (!going.includes(own)) this.#fates.forget(own)
     if (going.length > 0) await inTime(gone)
     for (const own of going) this.#fates.forget(own)
@@ -157,9 +157,10 @@ export class Steps implements LeaseListener, LookoutListener {
     for (const own of this.#directories.on(lease)) {
       if (own.knownSince <= askedAt && !keys.has(own.key)) this.#fates.confirmLoss(own)
     }
-    const mailbox = this.#keys.mailbox(lease.id)
+    const known = new Set([this.#keys.mailbox(lease.id)])
+    for (const { key } of this.#directories) known.add(key)
     for (const key of keys) {
-      if (key === mailbox || this.#directories.at(key) || (lease.isSessions && !lease.ghosts.has(key))) continue
+      if (known.has(key) || (lease.isSessions && !lease.ghosts.has(key))) continue
       this.#fates.deleteUnknown(key, lease).catch(() => {})
     }
   }
@@ -169,7 +170,7 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#sweeper.close()
     const waiting = [...this.#directories].filter(({ isHeld }) => !isHeld)
     this.#lookouts.close()
-    await inTime(Promise.allSettled(waiting.map((own) => this.#releasing.delete(own))))
+    await inTime(Promise.allSettled(waiting.map((own) => this.#releasing.letGoOf(own))))
     await inTime(this.leases.close())
   }
 }

@@ -10,6 +10,7 @@
  * - What is wrong with one step (a lease that is gone, a key that is forbidden, no space for what is new) fails the whole: then
  *   releases are sent by themselves, claims by their leases, and at last each alone.
  */
+import { promised, type Asker } from './askers.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
 import type { Compare, RequestOp, ResponseOp, TxnResponse } from './client/messages.js'
@@ -34,15 +35,9 @@ export interface Outcome {
   readonly revision: bigint
 }
 
-/** Whoever is told what came of a step. */
-export interface Asker {
-  answered(outcome: Outcome): void
-  failed(error: unknown): void
-}
-
 export interface Pending {
   readonly step: Step
-  readonly asker: Asker
+  readonly asker: Asker<Outcome>
 }
 
 /** The server's limit is 128, and what is within counts, too. */
@@ -68,13 +63,13 @@ export class Txns {
   }
 
   run(step: Step): Promise<Outcome> {
-    return new Promise((answered, failed) => this.ask(step, { answered, failed }))
+    return promised((asker) => this.ask(step, asker))
   }
 
-  ask(step: Step, asker: Asker): void {
+  ask(step: Step, asker: Asker<Outcome>): void {
     const pending: Pending = { step, asker }
     const directory = directoryOf(pending)
-    if (directory?.isAsked) return void (directory.waiting ??= []).push(pending)
+    if (directory?.isAsked) return void (directory.unsent ??= []).push(pending)
     if (directory) directory.isAsked = true
     this.#add(pending)
   }
@@ -101,7 +96,7 @@ export class Txns {
   #isOver(pending: Pending): void {
     const directory = directoryOf(pending)
     if (!directory) return
-    const next = directory.waiting?.shift()
+    const next = directory.unsent?.shift()
     if (next) return this.#add(next)
     directory.isAsked = false
     this.#directories.tidy(directory)
@@ -125,17 +120,16 @@ export class Txns {
       return this.#failed(part, error, together)
     }
     if (!answer.succeeded) return this.#send(part, false)
+    for (const pending of part) this.#isOver(pending)
+    const { revision } = answer
     let at = 0
-    for (const pending of part) {
-      const { step, asker } = pending
-      const { revision } = answer
-      this.#isOver(pending)
+    for (const { step, asker } of part) {
       if (together && step.isLikely) {
-        asker.answered({ succeeded: true, responses: answer.responses.slice(at, at + step.success.length), revision })
+        tell(asker, { succeeded: true, responses: answer.responses.slice(at, at + step.success.length), revision })
         at += step.success.length
       } else {
         const { succeeded, responses } = answer.responses[at++] as TxnResponse
-        asker.answered({ succeeded, responses, revision })
+        tell(asker, { succeeded, responses, revision })
       }
     }
   }
@@ -143,10 +137,8 @@ export class Txns {
   async #failed(part: readonly Pending[], error: unknown, together: boolean): Promise<void> {
     const isRefused = error instanceof EtcdError && !error.mayBeDone && !error.transient
     if (!isRefused || part.length === 1) {
-      for (const pending of part) {
-        this.#isOver(pending)
-        pending.asker.failed(error)
-      }
+      for (const pending of part) this.#isOver(pending)
+      for (const { asker } of part) asker.failed(error)
       return
     }
     const smaller = divided(part, error)
@@ -154,6 +146,15 @@ export class Txns {
     const isMixed = isRelease(part[0]!) && !isRelease(part.at(-1)!)
     if (isMixed) for (const one of smaller) await this.#send(one, together)
     else await Promise.all(smaller.map((one) => this.#send(one, together)))
+  }
+}
+
+/** What one makes of it is no concern of the others'. */
+function tell(asker: Asker<Outcome>, outcome: Outcome): void {
+  try {
+    asker.answered(outcome)
+  } catch (error) {
+    asker.failed(error)
   }
 }
 
