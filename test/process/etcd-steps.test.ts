@@ -458,6 +458,7 @@ describe('a claim that is taken back by the process that gave it away', () => {
     fail()
     expect(await taking).toMatchObject({ status: 'failed' })
     expect(await party.claim(next)).toMatchObject({ status: 'queued', holder: { epoch } })
+    expect(await keysOf('taken too late')).toHaveLength(2)
     expect(await party.release(given)).toEqual({ status: 'released' })
     await until('the next one to hold', async () => party.told('granted'))
     expect(await party.renew(next, 60_000)).toMatchObject({ status: 'held' })
