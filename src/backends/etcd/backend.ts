@@ -19,8 +19,8 @@ export class EtcdBackend implements Backend {
   readonly #client: EtcdClient
   readonly #steps: Steps
   readonly #sessionSteps: SessionSteps
-  #isClosed = false
   readonly #traits: Traits
+  #isClosed = false
 
   /** The client is the backend's own, and closed with it. */
   constructor(client: EtcdClient, scope: Scope) {
@@ -29,6 +29,7 @@ export class EtcdBackend implements Backend {
     const { leases } = this.#steps
     this.#sessionSteps = new SessionSteps(leases)
     this.#traits = {
+      // Learned when the server is asked for the first time.
       get minTtlMs() {
         return leases.minTtlMs
       },
