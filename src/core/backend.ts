@@ -269,6 +269,11 @@ export interface Backend {
    * travels apart, so that it need not wait for an answer that does not come.
    */
   readonly partOf?: ((resource: string) => unknown) | undefined
+  /**
+   * How many requests are worth having on their way at once, when much is asked for: with two, the store has work while we read its
+   * answers; with one, more travels together, where a request costs much by itself. Two, unless it says so.
+   */
+  readonly flights?: 1 | 2
   /** What keeps the store from being reached at the moment, if that is known. */
   readonly trouble?: Error | undefined
   /**

@@ -3,7 +3,8 @@
  *
  * A lane is idle → nothing is on its way: what comes is sent at once
  *           busy → a flight is on its way: what comes is gathered, and sent when that has landed, or takes too long. When much has
- *                  come together it is sent as a second flight, so that the store has work while we read its answers.
+ *                  come together it is sent as a second flight, so that the store has work while we read its answers: unless
+ *                  one is better for that store (`Backend.flights`).
  *
  * Renewals have a lane of their own, so that nothing delays them. What may go wrong stays with whom it concerns:
  * - One bad claim never fails its neighbours: if a request as a whole is refused for good, each is asked for alone.
@@ -23,7 +24,6 @@ const MOST_RENEWALS = 1_000
 const HUNG_MS = 20
 /** From so many on it pays to send two flights, one after the other. */
 const WORTH_TWO_FLIGHTS = 16
-const MOST_FLIGHTS = 2
 
 type Send<Item, State> = (items: readonly Item[]) => Promise<readonly State[]>
 
@@ -196,6 +196,7 @@ class Lane {
   /** What travels together is sent in this order. */
   readonly #order: readonly Send<any, any>[]
   readonly #most: number
+  readonly #mostFlights: number
   readonly #backend: Backend
   readonly #clock: Clock
   /** What was taken back is settled, but stays here until then: many may be taken back at once. */
@@ -209,6 +210,7 @@ class Lane {
   constructor(order: readonly Send<any, any>[], most: number, backend: Backend, clock: Clock) {
     this.#order = order
     this.#most = most
+    this.#mostFlights = backend.flights ?? 2
     this.#backend = backend
     this.#clock = clock
   }
@@ -218,7 +220,7 @@ class Lane {
     if (this.#isDue) return
     const [flight] = this.#flights
     if (!flight) this.#flushSoon()
-    else if (this.#unsent.length - this.#takenBack >= WORTH_TWO_FLIGHTS && this.#flights.length < MOST_FLIGHTS) this.#flushSoon()
+    else if (this.#unsent.length - this.#takenBack >= WORTH_TWO_FLIGHTS && this.#flights.length < this.#mostFlights) this.#flushSoon()
     else if (!this.#hung) this.#flushIfItHangs(flight)
   }
 
@@ -254,7 +256,7 @@ class Lane {
     this.#takenBack = 0
     if (entries.length === 0) return
     for (const entry of entries) entry.isSent = true
-    const isWorthTwo = entries.length >= WORTH_TWO_FLIGHTS && this.#flights.length === 0
+    const isWorthTwo = this.#mostFlights > 1 && entries.length >= WORTH_TWO_FLIGHTS && this.#flights.length === 0
     const most = isWorthTwo ? Math.ceil(entries.length / 2) : entries.length
     for (let i = 0; i < entries.length; i += most) this.#depart(isWorthTwo ? entries.slice(i, i + most) : entries)
   }

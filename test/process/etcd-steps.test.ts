@@ -552,6 +552,41 @@ describe('a release', () => {
   })
 })
 
+describe('as many as a server takes at once', () => {
+  it('are one transaction: 64 locks, and 128 releases', async () => {
+    const party = new Party()
+    const claims = Array.from({ length: 128 }, (_, i) => claimOn(`as many ${i}`))
+    const asked: number[] = []
+    party.onTxn = (run, request) => {
+      if (hasPut(request, 'as many') || request.success!.every(({ kind }) => kind === 'delete')) asked.push(request.success!.length)
+      return run()
+    }
+    const states = await party.backend.claim(claims, 'queue')
+    expect(states.map(({ status }) => status)).toEqual(claims.map(() => 'held'))
+    expect(asked).toEqual([128, 128])
+    expect(await party.backend.release(claims)).toEqual(claims.map(() => ({ status: 'released' })))
+    expect(asked).toEqual([128, 128, 128])
+  })
+
+  it('are halved if they need conditions of their own, and each is told what became of it', async () => {
+    const party = new Party()
+    const claims = Array.from({ length: 128 }, (_, i) => claimOn(`each its own ${i}`))
+    await party.backend.claim(claims, 'queue')
+    for (const claim of claims) claim.isTold = true
+    const gone = 77
+    const asked: number[] = []
+    party.onTxn = async (run, { success = [] }) => {
+      // Somebody was quicker.
+      if (asked.length === 0) await raw.txn({ success: [{ kind: 'delete', key: (await keysOf(claims[gone]!.resource))[0]!.key }] })
+      asked.push(success.length)
+      return run()
+    }
+    const states = await party.backend.release(claims)
+    expect(asked).toEqual([128, 128, 64, 64])
+    expect(states.map(({ status }) => status)).toEqual(claims.map((_, i) => (i === gone ? 'not-held' : 'released')))
+  })
+})
+
 describe('the name of a key', () => {
   const nameOf = async (resource: string) => (await keysOf(resource)).map(({ key }) => key.toString()).join()
 

@@ -23,7 +23,7 @@ interface Sent {
 }
 
 /** `react` may answer, or throw, while the request is being sent. */
-function world(react: (request: Sent) => void = () => {}) {
+function world(react: (request: Sent) => void = () => {}, flights?: 1) {
   const clock = new ManualClock()
   const sent: Sent[] = []
   const receive = (kind: Kind, claims: readonly Claim[]): Promise<any> => {
@@ -40,6 +40,7 @@ function world(react: (request: Sent) => void = () => {}) {
   }
   const backend = {
     name: 'fake',
+    flights,
     claim: (claims: readonly Claim[], ifBusy: 'queue' | 'leave') => receive(ifBusy, claims),
     release: (claims: readonly Claim[]) => receive('release', claims),
     renew: (renewals: readonly Renewal[]) => receive('renew', renewals.map(({ claim }) => claim)),
@@ -291,6 +292,19 @@ describe('when much has come together', () => {
     expect(sizes(the)).toEqual([8, 8])
     await the.clock.advance(1)
     expect(sizes(the)).toEqual([8, 8, 1])
+  })
+
+  it('it waits for the one flight of a store that wants no more, and is one flight then', async () => {
+    const the = world(() => {}, 1)
+    for (const id of ids(40)) the.claim(id)
+    await settle()
+    expect(sizes(the)).toEqual([40])
+    for (const id of ids(60, 'next ')) the.claim(id)
+    await settle()
+    expect(sizes(the)).toEqual([40])
+    the.sent[0]!.answer()
+    await settle()
+    expect(sizes(the)).toEqual([40, 60])
   })
 
   it('releases go first in each flight', async () => {

@@ -64,32 +64,18 @@ describe('steps that are refused together', () => {
   })
 })
 
-describe('lists of one turn', () => {
-  const names = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => `k${from + i}`)
-
-  async function sent(...sizes: number[]): Promise<number[]> {
+describe('what is asked for in one turn', () => {
+  async function sent(count: number): Promise<number[]> {
     const { requests, txns } = server((all) => Promise.resolve(done(all)))
-    let from = 0
-    const outcomes = sizes.flatMap((size) => {
-      txns.begin(size)
-      const steps = names(from, (from += size)).map(release)
-      return steps.map((step) => txns.run(step))
-    })
-    await Promise.all(outcomes)
+    await Promise.all(Array.from({ length: count }, (_, i) => txns.run(release(`k${i}`))))
     return requests.map(({ length }) => length)
   }
 
-  it('travel together, so that few are one request', async () => {
-    expect(await sent(4, 8, 1)).toEqual([13])
+  it('is one request: what a transaction costs by itself is as much as twenty locks', async () => {
+    expect(await sent(64)).toEqual([64])
   })
 
-  it('of many are sent apart: the server has work while the answers to the first are read', async () => {
-    expect(await sent(32, 32)).toEqual([32, 32])
-    expect(await sent(64, 64)).toEqual([64, 64])
-  })
-
-  it('of which one is of few go with the other', async () => {
-    expect(await sent(60, 4)).toEqual([64])
-    expect(await sent(4, 60)).toEqual([64])
+  it('is as few as the server takes, if that is too much for one', async () => {
+    expect(await sent(300)).toEqual([128, 128, 44])
   })
 })

@@ -14,6 +14,8 @@ import { EtcdVersionedStore } from './versioned-store.js'
 
 export class EtcdBackend implements Backend {
   readonly name = 'etcd'
+  /** A transaction costs the server about as much as twenty locks that it has in it (measured: docs/adr/0019). */
+  readonly flights = 1
   readonly store: VersionedStore
   readonly board: Board
   readonly #client: EtcdClient
@@ -113,7 +115,6 @@ export class EtcdBackend implements Backend {
   /** In one go: what is asked for in the same turn travels together. */
   async #each<Item, State>(items: readonly Item[], ask: (item: Item, asker: Asker<State>) => void) {
     this.#checkOpen()
-    this.#steps.begin(items.length)
     return statesOf(items, ask)
   }
 

@@ -29,7 +29,6 @@ export class Steps implements LeaseListener, LookoutListener {
   readonly #scope: Scope
   readonly #keys: Keys
   readonly #directories: Directories
-  readonly #txns: Txns
   readonly #lookouts: Lookouts
   readonly #others: Others
   readonly #sweeper: Sweeper
@@ -58,7 +57,6 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#scope = scope
     this.#keys = keys
     this.#directories = directories
-    this.#txns = txns
     this.#lookouts = lookouts
     this.#others = others
     this.#sweeper = sweeper
@@ -66,11 +64,6 @@ export class Steps implements LeaseListener, LookoutListener {
     this.#claiming = new Claiming({ scope, keys, txns, leases, directories, lookouts, others, fates, renewing, releasing })
     this.#renewing = renewing
     this.#releasing = releasing
-  }
-
-  /** A list of so many follows. */
-  begin(size: number): void {
-    this.#txns.begin(size)
   }
 
   claim(claim: Claim, ifBusy: 'queue' | 'leave', asker: Asker<ClaimState>): void {

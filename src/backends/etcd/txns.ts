@@ -1,6 +1,5 @@
 /**
- * Joins steps into transactions of etcd: what is asked for in one turn of the event loop travels together. If that is much, the core
- * has made two lists of it, so that the store has work while we read the answers to the first: these stay two transactions.
+ * Joins steps into transactions of etcd: what is asked for in one turn of the event loop travels together.
  *
  * - Releases go first. A claim that came before them would be told that what is about to go is still in its way, and no watch that
  *   begins after the transaction would ever tell it otherwise.
@@ -40,10 +39,8 @@ export interface Pending {
   readonly asker: Asker<Outcome>
 }
 
-/** The server's limit is 128, and what is within counts, too. */
-const MOST_OPERATIONS = 120
-/** Lists of so many are sent apart. With fewer, what a transaction costs by itself is more than is gained. */
-const WORTH_ITS_OWN = 24
+/** What a server takes by default. What is within counts, too: as many with conditions of their own are halved when it refuses them. */
+const MOST_OPERATIONS = 128
 
 const RESOLVED = Promise.resolve()
 
@@ -55,11 +52,6 @@ export class Txns {
   constructor(client: Pick<EtcdClient, 'txn'>, directories: Pick<Directories, 'tidy'>) {
     this.#client = client
     this.#directories = directories
-  }
-
-  /** A list of so many steps follows. */
-  begin(size: number): void {
-    if (size >= WORTH_ITS_OWN && this.#pending.length >= WORTH_ITS_OWN) this.#flush()
   }
 
   run(step: Step): Promise<Outcome> {
@@ -83,8 +75,6 @@ export class Txns {
   readonly #flush = (): void => {
     const pending = this.#pending
     this.#pending = []
-    // All of it went when the next list began.
-    if (pending.length === 0) return
     if (pending.length === 1) return void this.#send(pending, true)
     const releases = pending.filter(isRelease)
     const isMixed = releases.length > 0 && releases.length < pending.length
