@@ -3,7 +3,7 @@
  * cases that docs/backends/etcd.md excludes: a leader that stands still for longer than the TTL, and keys that are deleted by hand.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { EtcdServer } from '../support/etcd-server.js'
+import { ELECTION_TIMEOUT_MS, type EtcdServer } from '../support/etcd-server.js'
 import { until } from '../support/until.js'
 import type { Environment, Etcd } from './environment.js'
 import { always, kill, never, starved, stop, type Choice, type Fault, type Injection } from './fault.js'
@@ -11,6 +11,12 @@ import type { Random } from './random.js'
 
 /** Less than the shortest TTL of a run. */
 const SHORT_STOP_MS = [100, 900] as const
+
+/**
+ * One that goes on ends leases by proposing it, sixteen at a time. What it has proposed while it took itself for the leader comes to
+ * nothing; after five seconds and two election timeouts it gives up on that, and ends the next ones of its list, which are alive.
+ */
+const LATE_END_MS = 5_000 + 2 * ELECTION_TIMEOUT_MS + 1_000
 
 const isEtcd = ({ etcd }: Environment) => etcd !== undefined
 const holds = { forgets: never, isFor: isEtcd }
@@ -21,7 +27,7 @@ export const etcdFaults: readonly Fault[] = [
   kill('leader kill', holds, leader),
   kill('follower kill', holds, follower),
   // 3.4 then ends leases that another leader has renewed meanwhile (etcd#15247): the holder is told, and the fence refuses the rest.
-  stop('leader stop', { forgets: always, isFor: isEtcd }, leader),
+  stop('leader stop', { forgets: always, forgetsForMs: LATE_END_MS, isFor: isEtcd }, leader),
   onEtcd('leader stop for less than a TTL', async ({ cluster }, random) => {
     const node = await cluster.leader()
     await node.pause()

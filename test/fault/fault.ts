@@ -26,6 +26,8 @@ export interface Fault {
   readonly part: 'client' | 'network' | 'server'
   /** The store may lose what it was told: exclusion is not promised then. */
   readonly forgets: (environment: Environment) => boolean
+  /** It may still do so for that long after all is healed, if that is longer than is usual. */
+  readonly forgetsForMs?: number
   /** Also what was committed, which else nothing takes back. */
   readonly erases?: (environment: Environment) => boolean
   /** From when it has begun until it is healed, its targets hear nothing from the store. */
@@ -40,7 +42,7 @@ export const STARVED = 0.1
 export const never = () => false
 export const always = () => true
 
-export type Promises = Pick<Fault, 'forgets' | 'erases' | 'cutsOff' | 'isFor'>
+export type Promises = Pick<Fault, 'forgets' | 'forgetsForMs' | 'erases' | 'cutsOff' | 'isFor'>
 export type Choice = (environment: Environment, random: Random) => Promise<Server>
 
 export function stop(name: string, promises: Promises, choose: Choice): Fault {

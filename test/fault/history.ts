@@ -109,7 +109,10 @@ export type Event =
       /** What the writer had read, if that is not what it overwrites: an update was lost. */
       readonly lostUpdate: boolean
     }
-  /** Of the nemesis. `healed` has the number of the fault that it ends. `forgets`: the store may lose what it was told. */
+  /**
+   * Of the nemesis. `healed` has the number of the fault that it ends. `forgets`: the store may lose what it was told, until for so long
+   * after it is healed.
+   */
   | {
       readonly type: 'fault'
       readonly at: bigint
@@ -117,6 +120,7 @@ export type Event =
       readonly name: string
       readonly target: string
       readonly forgets?: boolean
+      readonly forgetsForMs?: number | undefined
       /** When it was in force for certain, if it keeps its targets (all, if they are no workers) from everything that the store says. */
       readonly cutsOffSince?: bigint
     }

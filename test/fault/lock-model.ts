@@ -144,7 +144,8 @@ function doubtsOf(events: readonly Event[], settleMs: number): Period[] {
   return events.flatMap((event) => {
     if (event.type !== 'fault' || event.forgets !== true) return []
     const to = healedAt.get(event.fault)
-    return { from: event.at, to: to === undefined ? undefined : to + BigInt(Math.ceil(settleMs * 1e6)) }
+    const forMs = event.forgetsForMs ?? settleMs
+    return { from: event.at, to: to === undefined ? undefined : to + BigInt(Math.ceil(forMs * 1e6)) }
   })
 }
 

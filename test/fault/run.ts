@@ -273,13 +273,13 @@ class Controller implements Victims {
     const healing: (() => Promise<void>)[] = []
     try {
       for (const { one, random } of planned) {
-        const { name } = one
+        const { name, forgetsForMs } = one
         const fault = this.#nextFault++
         const settles = one.erases?.(this.environment) === true ? this.#erases() : () => {}
         const at = process.hrtime.bigint()
         const injection = await one.begin(this, random, ms)
         const cutsOff = one.cutsOff?.(this.environment) === true && { cutsOffSince: process.hrtime.bigint() }
-        this.#log({ type: 'fault', at, fault, name, target: injection.target, forgets: one.forgets(this.environment), ...cutsOff })
+        this.#log({ type: 'fault', at, fault, name, target: injection.target, forgets: one.forgets(this.environment), forgetsForMs, ...cutsOff })
         healing.push(async () => {
           const since = process.hrtime.bigint()
           await injection.heal()

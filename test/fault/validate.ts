@@ -39,6 +39,8 @@ interface Trouble {
   readonly forgets: boolean
   readonly from: bigint
   readonly to: bigint
+  /** When all have heard of it: a server that was replaced may come back and go on for a moment. */
+  readonly settled: bigint
   /** Whose it was: everybody's, if undefined. */
   readonly workers: ReadonlySet<string> | undefined
   /** The time in which they certainly heard nothing from the store. */
@@ -57,7 +59,7 @@ const FIFO_EXCEPTIONS = 0.05
 const FIRST_MS = 1_000n
 const LONGEST_LINE = 50
 /** After this long with everything healed, everybody has heard of what happened. */
-const SETTLED_MS = 5_000n
+const SETTLED_MS = 5_000
 /** For each key. A search that takes longer has found nothing, and says so. */
 const CHECK_MS = 60_000
 
@@ -135,15 +137,15 @@ class Index {
     }
     this.faults = events.flatMap((event) => {
       if (event.type !== 'fault') return []
-      const { name, at: from, forgets = false, target, cutsOffSince } = event
+      const { name, at: from, forgets = false, forgetsForMs = SETTLED_MS, target, cutsOffSince } = event
       const { at: to = this.end, since = to } = healed.get(event.fault) ?? {}
-      return { name, forgets, from, to, workers: workersIn(target), cutOff: cutsOffSince === undefined ? undefined : { from: cutsOffSince, to: since } }
+      return { name, forgets, from, to, settled: to + BigInt(forgetsForMs) * MS, workers: workersIn(target), cutOff: cutsOffSince === undefined ? undefined : { from: cutsOffSince, to: since } }
     })
     this.stalls = events
       .flatMap((event) => {
         if (event.type !== 'stalled') return []
         const workers = 'worker' in event ? new Set([event.worker]) : undefined
-        return { name: 'stall', forgets: false, from: event.since, to: event.at, workers }
+        return { name: 'stall', forgets: false, from: event.since, to: event.at, settled: event.at + this.ttl, workers }
       })
       .sort((a, b) => Number(a.from - b.from))
     this.broken = [...this.faults, ...this.stalls].sort((a, b) => Number(a.from - b.from))
@@ -159,8 +161,7 @@ class Index {
 
   /** Whether the store may have forgotten a hold that there was at some time in this span. */
   mayForget(from: bigint, to: bigint): boolean {
-    // Until all have heard of it: a server that was replaced may come back and go on for a moment.
-    return this.faults.some((fault) => fault.forgets && fault.from < to && fault.to + SETTLED_MS * MS > from)
+    return this.faults.some((fault) => fault.forgets && fault.from < to && fault.settled > from)
   }
 
   /** How long of a span nothing was broken. */
@@ -353,7 +354,7 @@ function* fencesUnique(log: Index): Generator<Violation> {
 
 /** When all is healed, fences are above all that there were: else a gate would let nobody through any more. */
 function* fencesGrowAgain(log: Index): Generator<Violation> {
-  const settledAt = log.phase('recovery') + SETTLED_MS * MS
+  const settledAt = log.phase('recovery') + BigInt(SETTLED_MS) * MS
   for (const [key, grants] of log.grants) {
     const before = grants.filter(({ grantedAt }) => grantedAt! <= log.phase('recovery'))
     const highest = before.reduce((most, { fence }) => (fence! > most ? fence! : most), -1n)
@@ -479,11 +480,11 @@ function* enoughTraffic(log: Index): Generator<Violation> {
 function* nothingLost(log: Index): Generator<Violation> {
   for (const { op, key, worker, grantedAt, lostAt } of log.operations.values()) {
     if (grantedAt === undefined || lostAt === undefined) continue
-    const isExcuse = ({ name, from, to, workers }: Trouble): boolean => {
+    const isExcuse = ({ name, from, to, settled, workers }: Trouble): boolean => {
       if (workers && !workers.has(worker)) return false
       // A hold that was heard of late is older than it seems, by a TTL at most; and to connect anew takes its time.
-      const settle = name === 'stall' ? log.ttl : workers ? 2n * log.ttl : SETTLED_MS * MS
-      return from < lostAt && to + settle > grantedAt
+      const over = workers && name !== 'stall' ? to + 2n * log.ttl : settled
+      return from < lostAt && over > grantedAt
     }
     if (log.broken.some(isExcuse)) continue
     yield { invariant: 'nothing lost', message: `${op} lost ${key} while nothing was broken`, at: lostAt, key, ops: [op] }
@@ -511,7 +512,7 @@ function* nobodyDies(log: Index): Generator<Violation> {
 /** Whatever was answered could have been answered by one lock that is asked one thing after the other. */
 function* linearizable(log: Index): Generator<Violation> {
   for (const [key, grants] of log.grants) {
-    const verdict = check(lockHistory(log.events, key, Number(SETTLED_MS)), lockModel, { withinMs: CHECK_MS })
+    const verdict = check(lockHistory(log.events, key, SETTLED_MS), lockModel, { withinMs: CHECK_MS })
     if (verdict.ok) continue
     const stuckAt = verdict.timedOut ? [] : verdict.stuckAt
     const ops = stuckAt.map(({ input }) => input.op)

@@ -39,6 +39,9 @@ export interface EtcdMember {
   readonly advertise: string
 }
 
+/** Of a cluster's members. */
+export const ELECTION_TIMEOUT_MS = 500
+
 const USER = 'root'
 const CTL = { name: 'etcdctl', debian: 'etcd-client' }
 const CTL_MS = 20_000
@@ -139,7 +142,7 @@ export class EtcdServer extends ServerProcess {
       'initial-advertise-peer-urls': member?.advertise ?? peer,
       'initial-cluster': member?.initialCluster ?? `${name}=${peer}`,
       'heartbeat-interval': 50,
-      'election-timeout': 500,
+      'election-timeout': ELECTION_TIMEOUT_MS,
       logger: 'zap',
       ...(tls && { 'cert-file': certificate, 'key-file': key }),
       ...(clientCerts && { 'trusted-ca-file': certificate, 'client-cert-auth': 'true' }),

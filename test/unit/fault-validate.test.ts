@@ -40,9 +40,9 @@ class Log {
     return this
   }
 
-  fault(name: string, from: number, to: number, forgets = false): this {
+  fault(name: string, from: number, to: number, forgets = false, forgetsForMs?: number): this {
     const fault = this.events.length
-    this.events.push({ type: 'fault', at: ms(from), fault, name, target: 'a x', forgets })
+    this.events.push({ type: 'fault', at: ms(from), fault, name, target: 'a x', forgets, forgetsForMs })
     this.events.push({ type: 'healed', at: ms(to), fault, name })
     return this
   }
@@ -200,6 +200,9 @@ describe('the judges', () => {
     const lost = () => new Log().hold('a', { from: 3_000 }).add({ type: 'lost', at: ms(4_000), worker: 'a', op: 'a', key: 'k', error: 'OwnershipLostError' })
     expect(lost().verdict()).toEqual(['nothing lost'])
     expect(lost().fault('partition', 2_500, 3_500).verdict()).toEqual([])
+    const late = () => new Log().hold('a', { from: 9_600 }).add({ type: 'lost', at: ms(9_700), worker: 'a', op: 'a', key: 'k', error: 'OwnershipLostError' })
+    expect(late().fault('leader stop', 2_500, 4_500, true, 5_200).verdict()).toEqual([])
+    expect(late().fault('leader stop', 2_500, 4_500, true).verdict()).toEqual(['nothing lost'])
     const stalled = (worker: string) => lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), worker })
     expect(stalled('a').verdict()).toEqual([])
     expect(lost().add({ type: 'stalled', at: ms(3_500), since: ms(2_500), what: 'the store' }).verdict()).toEqual([])
