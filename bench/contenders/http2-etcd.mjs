@@ -1,7 +1,7 @@
 /**
  * What a lock on etcd costs at the least with the HTTP/2 that Node comes with: the two requests that holdfast makes, each by itself. One
- * transaction reads who is there and puts a key that says whose it is, and one deletes it if it is still ours. No time limits, no other
- * endpoints, no renewals, and nobody can wait.
+ * transaction reads who is there and puts a key that says whose it is, and one deletes it. No time limits, no other endpoints, no renewals,
+ * and nobody can wait.
  */
 import { randomBytes } from 'node:crypto'
 import { connect } from 'node:http2'
@@ -15,7 +15,7 @@ const LEASE_S = 600
 const PREFIX = 5
 
 export async function open(url, { ttlMs, prefix }) {
-  const session = connect(url.replace('etcd:', 'http:'))
+  const session = connect(url.replace('etcd:', 'http:').split(',')[0])
   const grant = caller(session, '/etcdserverpb.Lease/LeaseGrant')
   const txn = caller(session, '/etcdserverpb.KV/Txn')
   const { id: lease } = readLease(new Reader(await grant(frame({ ttlS: LEASE_S, id: 0n }, writeLeaseGrant))))
@@ -33,7 +33,7 @@ export async function open(url, { ttlMs, prefix }) {
       if (kvs.length > 0) throw new Error(`${of} is taken`)
       return key
     },
-    release: (key) => txn(frame({ compare: [{ key, target: 'lease', value: lease }], success: [{ kind: 'delete', key }] }, writeTxn))
+    release: (key) => txn(frame({ success: [{ kind: 'delete', key }] }, writeTxn))
   }
 }
 

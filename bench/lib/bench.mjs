@@ -10,21 +10,22 @@ import { write } from './metrics.mjs'
 import { checkMusts, mustTable } from './musts.mjs'
 import { Progress } from './progress.mjs'
 import { workloadTable } from './report.mjs'
-import { storesOf, withStores } from './stores.mjs'
+import { storesOf, withStore } from './stores.mjs'
 import { othersCpu, summarise } from './summary.mjs'
 import { installedVersions } from './versions.mjs'
 
 const TOO_BUSY = 0.1
 
 export async function bench(folder, workloads, { rounds, json, docs }) {
-  const names = storesOf(workloads)
-  const results = await withStores(folder, names, async (stores) => ({
-    takenAt: new Date().toISOString(),
+  const takenAt = new Date().toISOString()
+  const { stores, summaries } = await measureAll(folder, workloads, rounds)
+  const results = {
+    takenAt,
     rounds,
     machine: { cpu: cpus()[0]?.model, cores: cpus().length, memoryGb: Math.round(totalmem() / 2 ** 30) },
-    versions: { node: process.version, stores: await storeVersions(stores, names), ...installedVersions() },
-    workloads: await measureAll(stores, workloads, rounds)
-  }))
+    versions: { node: process.version, stores, ...installedVersions() },
+    workloads: workloads.map(({ id }) => summaries.find((summary) => summary.id === id))
+  }
   results.musts = checkMusts(results.workloads)
   results.othersCpu = othersCpu(results.workloads)
   console.log(`\n## must show\n\n${mustTable(results.musts)}\n`)
@@ -39,28 +40,34 @@ export async function bench(folder, workloads, { rounds, json, docs }) {
   }
 }
 
-async function storeVersions(stores, names) {
-  const found = await Promise.all(names.map(async (name) => [name, await stores[name].version()]))
-  return Object.fromEntries(found)
-}
-
 function percent({ median, min, max }) {
   const [typical, least, most] = [median, min, max].map((share) => Math.round(100 * share))
   return `${typical} % (${least}–${most} %)`
 }
 
-async function measureAll(stores, workloads, rounds) {
+/** One store after the other: servers that nobody asks take their part of the machine, too. */
+async function measureAll(folder, workloads, rounds) {
   const progress = new Progress(workloads.reduce((sum, { contenders }) => sum + contenders.length * rounds, 0))
+  const stores = {}
   const summaries = []
-  for (const workload of workloads) {
-    const measured = []
-    for (let round = 0; round < rounds; round++) measured.push(await measureRound(stores[workload.store], workload, round, progress))
-    progress.end()
-    const summary = summarise(workload, measured)
-    summaries.push(summary)
-    console.log(`\n## ${summary.title}\n\n${summary.says}\n\n${workloadTable(summary)}`)
+  for (const name of storesOf(workloads)) {
+    await withStore(name, folder, async (store) => {
+      stores[name] = await store.version()
+      for (const workload of workloads.filter((each) => each.store === name)) {
+        summaries.push(await measureWorkload(store, workload, rounds, progress))
+      }
+    })
   }
-  return summaries
+  return { stores, summaries }
+}
+
+async function measureWorkload(store, workload, rounds, progress) {
+  const measured = []
+  for (let round = 0; round < rounds; round++) measured.push(await measureRound(store, workload, round, progress))
+  progress.end()
+  const summary = summarise(workload, measured)
+  console.log(`\n## ${summary.title}\n\n${summary.says}\n\n${workloadTable(summary)}`)
+  return summary
 }
 
 /** All take turns, and each round begins with another: what the machine does meanwhile hits all of them. */

@@ -26,6 +26,11 @@ function nobody() {
 }
 
 export async function withDatabase(kind, parentFolder, body) {
+  return whileRunning(await startDatabase(kind, parentFolder), body)
+}
+
+/** Whoever starts it stops it. */
+export async function startDatabase(kind, parentFolder) {
   const folder = join(parentFolder, kind.name)
   mkdirSync(folder, { recursive: true })
   if (user.uid !== undefined) chownSync(folder, user.uid, user.gid)
@@ -33,7 +38,7 @@ export async function withDatabase(kind, parentFolder, body) {
     const [program, args] = kind.install(folder)
     await promisify(execFile)(findBinary(program), args, { ...user, cwd: folder })
   }
-  return whileRunning(await startOnFreePort((port) => tryToStart(kind, port, folder)), body)
+  return startOnFreePort((port) => tryToStart(kind, port, folder))
 }
 
 async function tryToStart(kind, port, folder) {

@@ -54,14 +54,14 @@ their clients. "transaction" is the lock of many a design document: BEGIN, SELEC
     other: 'On Redis: [benchmarks](bench.md).'
   },
   {
-    stores: ['etcd'],
+    stores: ['etcd', 'etcd-cluster'],
     name: 'bench-etcd',
     title: 'Benchmarks: etcd',
     command: 'npm run bench -- --only etcd --docs',
-    where: 'with the server beside the clients, and of its disk',
+    where: 'with the servers beside the clients, and of its disk',
     servers: { etcd: 'etcd' },
     isListed: (name) => name === 'holdfast',
-    words: `The server is one member with its default settings, but that it compacts old revisions, as one does that is used for long; what is \
+    words: `The server is one member, or a cluster of three where that is said, with its default settings, but that it compacts old revisions, as one does that is used for long; what is \
 answered is on the disk. "node:http2" is the client that Node comes with, and two requests by hand: a transaction that puts a key and \
 reads who else is there, and a delete; nobody can wait. "clientv3 (Go)" is the Mutex of etcd's own client, of the server's version: one client and one session for a process, and where workers of a process \
 want the same key a session for each, as its documentation asks for. It serves waiters strictly in order, as "holdfast strict" does: that is \

@@ -1,32 +1,13 @@
-/** How a private etcd is started and asked. It forgets what is old, as one does that is used for long. */
+/** How private members of etcd are started and asked. They forget what is old, as those do that are used for long. */
 import { join } from 'node:path'
 import { freePort } from './ports.mjs'
 
 const EVERYTHING = { key: 'AA==', range_end: 'AA==' }
 
-export const etcd = {
-  name: 'etcd',
+const SHARED = {
   program: 'etcd',
   stopSignal: 'SIGTERM',
   url: (port) => `etcd://127.0.0.1:${port}`,
-
-  async arguments(port, folder) {
-    const client = `http://127.0.0.1:${port}`
-    const peer = `http://127.0.0.1:${await freePort()}`
-    const settings = {
-      // If a port was taken, the next attempt has others, and must not find what this one has noted of its own.
-      'data-dir': join(folder, `data-${port}`),
-      'listen-client-urls': client,
-      'advertise-client-urls': client,
-      'listen-peer-urls': peer,
-      'initial-advertise-peer-urls': peer,
-      'initial-cluster': `default=${peer}`,
-      'auto-compaction-mode': 'revision',
-      'auto-compaction-retention': 1000,
-      logger: 'zap'
-    }
-    return Object.entries(settings).map(([name, value]) => `--${name}=${value}`)
-  },
 
   async connect(port) {
     const url = `http://127.0.0.1:${port}`
@@ -50,6 +31,36 @@ export const etcd = {
       end: async () => {}
     }
   }
+}
+
+/** One member alone. */
+export const etcd = {
+  ...SHARED,
+  name: 'etcd',
+  arguments: async (port, folder) => argumentsOf('etcd', port, folder, { etcd: await freePort() })
+}
+
+/** One of several, of which the others are at these ports. */
+export function member(name, peerPorts) {
+  return { ...SHARED, name, arguments: (port, folder) => argumentsOf(name, port, folder, peerPorts) }
+}
+
+function argumentsOf(name, port, folder, peerPorts) {
+  const on = (port) => `http://127.0.0.1:${port}`
+  const settings = {
+    name,
+    // If a port was taken, the next attempt has others, and must not find what this one has noted of its own.
+    'data-dir': join(folder, `data-${port}`),
+    'listen-client-urls': on(port),
+    'advertise-client-urls': on(port),
+    'listen-peer-urls': on(peerPorts[name]),
+    'initial-advertise-peer-urls': on(peerPorts[name]),
+    'initial-cluster': Object.entries(peerPorts).map(([peer, port]) => `${peer}=${on(port)}`).join(),
+    'auto-compaction-mode': 'revision',
+    'auto-compaction-retention': 1000,
+    logger: 'zap'
+  }
+  return Object.entries(settings).map(([setting, value]) => `--${setting}=${value}`)
 }
 
 /** Each request, and each message on a stream that stays open. */

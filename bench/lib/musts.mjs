@@ -18,7 +18,7 @@ const SQL = {
 /** On etcd: the client alone, and Go's. */
 const ETCD = { ours: 'holdfast on etcd', raw: 'node:http2', go: 'clientv3 (Go)' }
 /** Who has to be there. */
-const OURS_ON = { redis: OURS, sqlite: OURS_FILE, etcd: ETCD.ours, ...Object.fromEntries(Object.entries(SQL).map(([store, { ours }]) => [store, ours])) }
+const OURS_ON = { redis: OURS, sqlite: OURS_FILE, etcd: ETCD.ours, 'etcd-cluster': ETCD.ours, ...Object.fromEntries(Object.entries(SQL).map(([store, { ours }]) => [store, ours])) }
 
 /** Each tells what was measured, and whether it is enough. */
 const MUSTS = [
@@ -100,6 +100,7 @@ const MUSTS = [
     const [ratio, us] = [flight.ratio(ETCD.ours, ETCD.go, 'clientCpuUsPerOp'), flight.of(ETCD.ours, 'clientCpuUsPerOp')]
     return { met: ratio < 1, measured: `1/${short(1 / ratio)} (${short(us ?? NaN)} µs)` }
   }),
+  atLeast('etcd-cluster-64', ETCD.ours, 4, ETCD.go),
   atLeast('etcd-hot-4x4', ETCD.ours, 4, ETCD.go),
   must('etcd-convoy-4x16', `gap at most that of ${ETCD.go}`, (convoy) => {
     const [ratio, ms] = [convoy.ratio(ETCD.ours, ETCD.go), convoy.of(ETCD.ours)]

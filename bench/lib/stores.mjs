@@ -2,6 +2,7 @@
 import { contenderOf } from '../contenders/index.mjs'
 import { withDatabase } from './database.mjs'
 import { etcd } from './etcd.mjs'
+import { withEtcdCluster } from './etcd-cluster.mjs'
 import { Files } from './files.mjs'
 import { mariadb } from './mariadb.mjs'
 import { postgres } from './postgres.mjs'
@@ -12,14 +13,13 @@ const STORES = {
   postgres: { needs: ['postgres'], open: (folder, body) => withDatabase(postgres, folder, body) },
   mariadb: { needs: ['mariadbd'], open: (folder, body) => withDatabase(mariadb, folder, body) },
   etcd: { needs: ['etcd'], open: (folder, body) => withDatabase(etcd, folder, body) },
+  'etcd-cluster': { needs: ['etcd'], open: withEtcdCluster },
   sqlite: { needs: [], open: (folder, body) => body(new Files(folder)) }
 }
 
-/** `names` are those that are needed; `body` gets them by their names. */
-export function withStores(folder, names, body, opened = {}) {
-  const [name, ...others] = names
-  if (name === undefined) return body(opened)
-  return STORES[name].open(folder, (store) => withStores(folder, others, body, { ...opened, [name]: store }))
+/** It runs while `body` does, which gets it. */
+export function withStore(name, folder, body) {
+  return STORES[name].open(folder, body)
 }
 
 /** What has to be installed for them, and for who takes part. */

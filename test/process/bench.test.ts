@@ -44,7 +44,7 @@ describe('a smoke run of the benchmark', () => {
     const { workloads } = JSON.parse(readFileSync(json, 'utf8')) as { workloads: Workload[] }
     expect(workloads.map(({ id }) => id)).toEqual([
       'alone', 'flight-64', 'convoy-4x4', 'hot-local', 'hot-4x4', 'held', 'grow-keys', 'grow-waiters',
-      'sqlite-alone', 'sqlite-8', 'sqlite-hand-over', 'postgres-alone', 'postgres-hand-over', 'etcd-alone', 'etcd-hot-4x4',
+      'sqlite-alone', 'sqlite-8', 'sqlite-hand-over', 'postgres-alone', 'postgres-hand-over', 'etcd-alone', 'etcd-cluster-64', 'etcd-hot-4x4',
       'mutex-alone', 'mutex-64', 'session-churn', 'election-failover', 'stm-transfer', 'stm-transfer-hot',
       'postgres-stm-transfer-hot', 'etcd-mutex-alone', 'etcd-session-churn', 'etcd-election-failover', 'etcd-stm-transfer-hot',
     ])

@@ -62,7 +62,7 @@ func main() {
 
 // One client for all, since gRPC sends what is asked for at once over one connection.
 func open(its task) map[string]job {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Replace(its.URL, "etcd:", "http:", 1)}, DialTimeout: 5 * time.Second})
+	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(strings.TrimPrefix(its.URL, "etcd://"), ","), DialTimeout: 5 * time.Second})
 	must(err)
 	locks := &locks{client: client, task: its}
 	// The key of a mutex is named after its session: who waits for the same one needs a session of its own.
