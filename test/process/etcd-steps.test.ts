@@ -43,6 +43,7 @@ class Party {
   constructor() {
     const client = createEtcdClient({ endpoints: [server.endpoint] })
     this.client = {
+      endpoints: client.endpoints,
       range: (request) => client.range(request),
       txn: (request) => this.onTxn(() => client.txn(request), request),
       leaseGrant: (ttlS, id) => client.leaseGrant(ttlS, id),
@@ -549,6 +550,31 @@ describe('a release', () => {
     }
     expect(await party.release(claim)).toEqual({ status: 'released' })
     expect(nested).toEqual([1])
+  })
+})
+
+describe('64 locks at once', () => {
+  const locksIn = async (members: number) => {
+    const party = new Party()
+    const client = { ...party.client, endpoints: Array.from({ length: members }, () => server.endpoint) }
+    const locks = createLocks((scope) => new EtcdBackend(client, scope), { prefix: PREFIX })
+    onTestFinished(() => locks.close())
+    await locks.lock('warm')
+    const asked: number[] = []
+    party.onTxn = (run, request) => {
+      if (hasPut(request, 'at once')) asked.push(request.success!.filter(({ kind }) => kind === 'put').length)
+      return run()
+    }
+    await Promise.all(Array.from({ length: 64 }, (_, i) => locks.lock(`at once ${i}`)))
+    return asked
+  }
+
+  it('are two transactions to one member, so that it has work while we read its answers', async () => {
+    expect(await locksIn(1)).toEqual([32, 32])
+  })
+
+  it('are one to a cluster, where each member has to do what one is asked', async () => {
+    expect(await locksIn(3)).toEqual([64])
   })
 })
 
