@@ -154,6 +154,20 @@ describe('what it costs', () => {
     expect(during).toEqual({ Txn: 40 })
   })
 
+  it('is no more when the lease was last renewed a while ago: that is a message on a stream that is there', async () => {
+    const locks = await manager({ ttlMs: 60_000 })
+    const seldom = async () => {
+      // Longer than a lease outlasts its claims, and shorter than the pause between the looks at what it has.
+      await sleep(1_500)
+      await (await locks.lock('seldom')).release()
+    }
+    await seldom()
+    // The first message opens the stream.
+    await seldom()
+    expect(await callsDuring(server, seldom)).toEqual({ Txn: 2 })
+    expect(await messagesDuring(server, seldom)).toMatchObject({ Txn: 2, LeaseKeepAlive: 1 })
+  })
+
   it('a refusal is one call, and writes nothing', async () => {
     const [a, b] = [await manager({ ttlMs: 60_000 }), await manager({ ttlMs: 60_000 })]
     await b.lock('warm')

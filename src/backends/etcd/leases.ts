@@ -54,8 +54,9 @@ export class Lease {
   readonly #slackMs: number
   beat: Timer | undefined
   watch: Watch | undefined
-  /** The next renewal, until it is sent; and the last that is on its way. */
+  /** The next renewal, until it is sent, and whether it also looks what is there; and the last that is on its way. */
   nextRenewal: Promise<void> | undefined
+  nextLooks = false
   underWay: { readonly sentAt: number; readonly answered: Promise<void> } | undefined
 
   constructor(id: bigint, lastsMs: number, ttlMs: number, grantedAt: number, isSessions = false) {
@@ -192,13 +193,16 @@ export class Leases {
     return ttlS > 0 ? ttlS * 1_000 : undefined
   }
 
-  /** Undefined if the lease lasts long enough for a claim that is made at this moment, else resolves as soon as it does. */
+  /**
+   * Undefined if the lease lasts long enough for a claim that is made at this moment, else resolves as soon as it does: by a message on
+   * the stream, and no call.
+   */
   cover(lease: Lease, moment: number): Promise<void> | undefined {
     // What a session has ends with it, however long it should last.
     if (lease.isSessions) return undefined
     const { underWay } = lease
-    if (!lease.covers(moment)) return underWay && lease.covers(moment, underWay.sentAt) ? underWay.answered : this.renew(lease)
-    if (lease.isLow(moment) && !underWay) this.renew(lease).catch(() => {})
+    if (!lease.covers(moment)) return underWay && lease.covers(moment, underWay.sentAt) ? underWay.answered : this.#renewSoon(lease)
+    if (lease.isLow(moment) && !underWay) this.#renewSoon(lease).catch(() => {})
     return undefined
   }
 
@@ -209,14 +213,22 @@ export class Leases {
     return covered
   }
 
-  /** Resolves when the lease was renewed by a request that was sent after the call. Rejects if that is not known. */
+  /** Also looks which keys the lease has: so it tells of what was lost, and of what nobody knows. */
   renew(lease: Lease): Promise<void> {
+    lease.nextLooks = true
+    return this.#renewSoon(lease)
+  }
+
+  /** Resolves when the lease was renewed by a request that was sent after the call. Rejects if that is not known. */
+  #renewSoon(lease: Lease): Promise<void> {
     // Whoever still is on it has not heard, and must not think that it holds.
     if (lease.isOver) return Promise.reject(new BackendError('The lease ended meanwhile.', { transient: true }))
     lease.nextRenewal ??= Promise.resolve().then(() => {
+      const { nextLooks } = lease
       lease.nextRenewal = undefined
+      lease.nextLooks = false
       const sentAt = this.#clock.now()
-      const underWay = { sentAt, answered: this.#renewNow(lease, sentAt) }
+      const underWay = { sentAt, answered: nextLooks ? this.#renewAndLook(lease, sentAt) : this.#renewNow(lease, sentAt) }
       lease.underWay = underWay
       const over = () => {
         if (lease.underWay === underWay) lease.underWay = undefined
@@ -228,12 +240,15 @@ export class Leases {
   }
 
   async #renewNow(lease: Lease, sentAt: number): Promise<void> {
-    const [ttlS, { ttlS: leftS, keys }] = await Promise.all([
-      this.#client.keepAlive(lease.id, lease.lastsMs / SILENT_PART),
-      this.#client.leaseTimeToLive(lease.id, true),
-    ])
-    if (ttlS <= 0 || leftS < 0) return this.over(lease)
-    lease.renewedAt = Math.max(lease.renewedAt, sentAt)
+    const ttlS = await this.#client.keepAlive(lease.id, lease.lastsMs / SILENT_PART)
+    if (ttlS <= 0) this.over(lease)
+    else lease.renewedAt = Math.max(lease.renewedAt, sentAt)
+  }
+
+  async #renewAndLook(lease: Lease, sentAt: number): Promise<void> {
+    const [, { ttlS: leftS, keys }] = await Promise.all([this.#renewNow(lease, sentAt), this.#client.leaseTimeToLive(lease.id, true)])
+    if (leftS < 0) this.over(lease)
+    if (lease.isOver) return
     const attached = new Set(keys.map((key) => fromBytes(Buffer.from(key))))
     this.#listener.attached(lease, attached, sentAt)
     if (lease.isOver || attached.has(this.#keys.mailbox(lease.id))) return
