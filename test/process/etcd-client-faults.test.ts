@@ -178,6 +178,31 @@ describe('one server behind a proxy', () => {
     await expect.poll(() => client.keepAlive(1n, 200).catch(() => -1), { timeout: 5_000 }).toBe(0)
   })
 
+  it('a watch is asked for again on another connection when one is silent, and so are those that were there', async () => {
+    const client = through({ callTimeoutMs: 600 })
+    const before = watching(client, { key })
+    await before.hears('created')
+    const silent = new Set(proxy.connections.map((connection) => connection.id))
+    const fault = proxy.blackHole({ only: (connection) => silent.has(connection.id) })
+    const watch = watching(client, { key })
+    // Long before a PING has found out.
+    expect(await took(watch.hears('created'))).toBeLessThan(2_000)
+    await before.hears('created', 2)
+    await put(direct)
+    await Promise.all([watch.hears('put key'), before.hears('put key')])
+    fault.heal()
+  })
+
+  it('a server that is slow to begin a watch is given the time', async () => {
+    const client = through({ callTimeoutMs: 200 })
+    await put(client)
+    // There and back: shorter than it takes to give up a connection that is being made.
+    const fault = proxy.delay(75)
+    const watch = watching(client, { key })
+    await watch.hears('created')
+    fault.heal()
+  })
+
   it('watches come back, also those that are asked for meanwhile', async () => {
     const client = through()
     const watch = watching(client, { key })

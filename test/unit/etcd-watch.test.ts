@@ -94,7 +94,7 @@ describe('a watch', () => {
   it('that was refused while the stream was lost does not mix up what the others hear', async () => {
     const lane = new FakeLane()
     const unreachable = new EtcdError('no leader', { code: CODE.unavailable, reason: 'unreachable', transient: true })
-    const watches = new Watches(lane as unknown as Lane, new Auth(undefined, async () => ''), () => Promise.reject(unreachable))
+    const watches = new Watches(lane as unknown as Lane, new Auth(undefined, async () => ''), 2_000, () => Promise.reject(unreachable))
     onTestFinished(() => watches.close())
     const heard: string[] = []
     const watch = (name: string) => watches.watch({ key: Buffer.from(name) }, {

@@ -79,7 +79,7 @@ class Client implements EtcdClient {
     this.#auth = new Auth(credentialsOf(options), (credentials) => this.#authenticate(credentials))
     this.#calls = new Calls(this.#lanes[0], this.#auth, timeoutMs)
     this.#keepAlives = new KeepAlives(this.#lanes[1], this.#auth, timeoutMs)
-    this.#watches = new Watches(this.#lanes[1], this.#auth, (request) => this.#mayRead(request))
+    this.#watches = new Watches(this.#lanes[1], this.#auth, timeoutMs, (request) => this.#mayRead(request))
   }
 
   get trouble(): EtcdError | undefined {

@@ -6,6 +6,7 @@ import { closedError, CODE, EtcdError, silentError } from './errors.js'
 import { frame } from './frames.js'
 import { readLease, writeLeaseId } from './messages.js'
 import { StandingStream, type StreamUser } from './standing-stream.js'
+import { Watchdog } from './watchdog.js'
 import { Reader } from './wire.js'
 import type { Auth } from './auth.js'
 import type { Lane } from './lane.js'
@@ -27,8 +28,7 @@ export class KeepAlives implements StreamUser {
   readonly #timeoutMs: number
   /** In the order in which they are sent, which is that of the answers. */
   #asks: Ask[] = []
-  #heardAt = 0
-  #watchdog: NodeJS.Timeout | undefined
+  readonly #watchdog = new Watchdog(() => this.#asks, (ms) => this.#stream.drop(silentError('The keep-alive stream of etcd', ms)))
   #trouble: EtcdError | undefined
   #isClosed = false
 
@@ -53,7 +53,7 @@ export class KeepAlives implements StreamUser {
 
   close(): void {
     this.#isClosed = true
-    clearTimeout(this.#watchdog)
+    this.#watchdog.stop()
     this.#stream.close()
     for (const ask of this.#asks.splice(0)) {
       clearTimeout(ask.timer)
@@ -70,7 +70,7 @@ export class KeepAlives implements StreamUser {
   }
 
   onMessage(message: Buffer): void {
-    this.#heardAt = performance.now()
+    this.#watchdog.heard()
     this.#trouble = undefined
     const { id, ttlS } = readLease(new Reader(message))
     const at = this.#asks.findIndex((ask) => ask.id === id)
@@ -82,30 +82,14 @@ export class KeepAlives implements StreamUser {
 
   onLost(error: EtcdError): void {
     this.#trouble = error
-    clearTimeout(this.#watchdog)
-    this.#watchdog = undefined
+    this.#watchdog.stop()
     this.#asks = this.#asks.filter(({ isGivenUp }) => !isGivenUp)
   }
 
   #send(ask: Ask): void {
     ask.sentAt = performance.now()
     this.#stream.send(frame(ask.id, writeLeaseId))
-    this.#watchdog ??= this.#lookIn(ask.silentMs)
-  }
-
-  #lookIn(ms: number): NodeJS.Timeout {
-    return setTimeout(() => this.#look(), ms).unref()
-  }
-
-  /** HTTP/2 can be in the best of health while a server has lost its leader. */
-  #look(): void {
-    this.#watchdog = undefined
-    const oldest = this.#asks[0]
-    if (!oldest) return
-    const limitMs = Math.min(...this.#asks.map(({ silentMs }) => silentMs))
-    const silentMs = performance.now() - Math.max(this.#heardAt, oldest.sentAt)
-    if (silentMs < limitMs) this.#watchdog = this.#lookIn(limitMs - silentMs + 1)
-    else this.#stream.drop(silentError('The keep-alive stream of etcd', silentMs))
+    this.#watchdog.expect(ask.silentMs)
   }
 
   #giveUp(ask: Ask): void {

@@ -4,12 +4,13 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Auth } from './auth.js'
-import { CODE, EtcdError, statusError } from './errors.js'
+import { CODE, EtcdError, silentError, statusError } from './errors.js'
 import { frame } from './frames.js'
 import type { Lane } from './lane.js'
 import { readWatchResponse, writeWatchCancel, writeWatchCreate } from './messages.js'
 import type { WatchEvent, WatchRequest, WatchResponse } from './messages.js'
 import { StandingStream, type StreamUser } from './standing-stream.js'
+import { Watchdog } from './watchdog.js'
 import { Reader } from './wire.js'
 
 export interface WatchListener {
@@ -37,6 +38,9 @@ interface Entry {
   events: WatchEvent[]
   isClosed: boolean
   refusals: number
+  /** Since it was last asked for. */
+  sentAt: number
+  silentMs: number
 }
 
 const FIRST_PAUSE_MS = 500
@@ -50,15 +54,22 @@ export class Watches implements StreamUser {
   readonly #entries = new Set<Entry>()
   readonly #byId = new Map<bigint, Entry>()
   #askedFor: Entry[] = []
+  /** A watch may have nothing to tell for hours, but whoever asks for one is answered. */
+  readonly #watchdog = new Watchdog(() => this.#askedFor, (silentMs) => this.#isSilent(silentMs))
+  readonly #leastPatienceMs: number
+  #patienceMs: number
   readonly #closing = new AbortController()
 
-  constructor(lane: Lane, auth: Auth, mayRead: (request: WatchRequest) => Promise<void>) {
+  constructor(lane: Lane, auth: Auth, timeoutMs: number, mayRead: (request: WatchRequest) => Promise<void>) {
     this.#stream = new StandingStream(lane, auth, this)
+    // As with calls, another endpoint should have its chance before whoever waits has lost patience.
+    this.#leastPatienceMs = timeoutMs / 2
+    this.#patienceMs = this.#leastPatienceMs
     this.#mayRead = mayRead
   }
 
   watch(request: WatchRequest, listener: WatchListener): Watch {
-    const entry: Entry = { request, listener, hasBegun: false, id: undefined, events: [], isClosed: false, refusals: 0 }
+    const entry: Entry = { request, listener, hasBegun: false, id: undefined, events: [], isClosed: false, refusals: 0, sentAt: 0, silentMs: 0 }
     this.#entries.add(entry)
     if (this.#stream.isOpen) this.#askFor(entry)
     else this.#stream.want()
@@ -70,6 +81,7 @@ export class Watches implements StreamUser {
     for (const entry of this.#entries) entry.isClosed = true
     this.#entries.clear()
     this.#byId.clear()
+    this.#watchdog.stop()
     this.#stream.close()
   }
 
@@ -84,6 +96,7 @@ export class Watches implements StreamUser {
   onLost(): void {
     const wereThere = [...this.#byId.values()]
     this.#byId.clear()
+    this.#watchdog.stop()
     this.#askedFor = []
     for (const entry of wereThere) {
       entry.id = undefined
@@ -93,6 +106,7 @@ export class Watches implements StreamUser {
   }
 
   onMessage(message: Buffer): void {
+    this.#watchdog.heard()
     const response = readWatchResponse(new Reader(message))
     if (response.created) this.#created(response)
     else if (response.canceled) this.#canceled(response)
@@ -102,14 +116,24 @@ export class Watches implements StreamUser {
   /** On the stream as it is. Answers go by the order: one that was not asked would be given those of the others. */
   #askFor(entry: Entry): void {
     if (!this.#stream.isOpen) return
+    entry.sentAt = performance.now()
+    entry.silentMs = this.#patienceMs
     this.#askedFor.push(entry)
+    this.#watchdog.expect(entry.silentMs)
     const { startRevision: _, ...fromNow } = entry.request
     this.#stream.send(frame(entry.hasBegun ? fromNow : entry.request, writeWatchCreate))
+  }
+
+  /** One that is only slow would never get to answer if it were given no more time. */
+  #isSilent(silentMs: number): void {
+    this.#patienceMs = Math.min(this.#patienceMs * 2, LONGEST_PAUSE_MS)
+    this.#stream.drop(silentError('The watch stream of etcd', silentMs))
   }
 
   #created({ watchId, canceled, cancelReason, revision }: WatchResponse): void {
     const entry = this.#askedFor.shift()
     if (!entry) return
+    this.#patienceMs = this.#leastPatienceMs
     if (canceled) return void this.#refused(entry, cancelReason)
     if (entry.isClosed) return this.#stream.send(frame(watchId, writeWatchCancel))
     entry.id = watchId
