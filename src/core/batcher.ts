@@ -25,8 +25,6 @@ const HUNG_MS = 20
 /** From so many on it pays to send two flights, one after the other. */
 const WORTH_TWO_FLIGHTS = 16
 
-const RESOLVED = Promise.resolve()
-
 type Send<Item, State> = (items: readonly Item[]) => Promise<readonly State[]>
 
 /** Somebody who asks about one item, and is told its state or why there is none. */
@@ -259,11 +257,8 @@ class Lane {
     if (entries.length === 0) return
     for (const entry of entries) entry.isSent = true
     const isWorthTwo = this.#mostFlights > 1 && entries.length >= WORTH_TWO_FLIGHTS && this.#flights.length === 0
-    if (!isWorthTwo) return this.#depart(entries)
-    const half = Math.ceil(entries.length / 2)
-    this.#depart(entries.slice(0, half))
-    // In a turn of its own: a backend that joins what it is asked for in one turn must not make one request of both.
-    void RESOLVED.then(() => this.#depart(entries.slice(half)))
+    const most = isWorthTwo ? Math.ceil(entries.length / 2) : entries.length
+    for (let i = 0; i < entries.length; i += most) this.#depart(isWorthTwo ? entries.slice(i, i + most) : entries)
   }
 
   #depart(entries: readonly Entry[]): void {

@@ -254,18 +254,6 @@ describe('when much has come together', () => {
     expect(many.sent.flatMap((request) => request.ids)).toEqual(ids(16))
   })
 
-  it('each of two flights is a turn of its own, or a store that joins what it is asked for in one turn would make one of them', async () => {
-    let turn = 0
-    const turns: number[] = []
-    const the = world(() => {
-      turns.push(turn)
-      void Promise.resolve().then(() => turn++)
-    })
-    for (const id of ids(16)) the.claim(id)
-    await settle()
-    expect(turns).toEqual([0, 1])
-  })
-
   it('while one flight is on its way, a second is sent, and no third', async () => {
     const the = world()
     the.claim('first')

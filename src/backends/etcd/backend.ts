@@ -14,8 +14,8 @@ import { EtcdVersionedStore } from './versioned-store.js'
 
 export class EtcdBackend implements Backend {
   readonly name = 'etcd'
-  /** A transaction costs each member about as much as twenty locks that it has in it (measured: docs/adr/0019). */
-  readonly flights: 1 | 2
+  /** A transaction costs a member about as much as twenty locks that it has in it (measured: docs/adr/0019). */
+  readonly flights = 1
   readonly store: VersionedStore
   readonly board: Board
   readonly #client: EtcdClient
@@ -27,7 +27,6 @@ export class EtcdBackend implements Backend {
   /** The client is the backend's own, and closed with it. */
   constructor(client: EtcdClient, scope: Scope) {
     this.#client = client
-    this.flights = client.endpoints.length > 1 ? 1 : 2
     this.#steps = new Steps(client, scope)
     const { leases } = this.#steps
     this.#sessionSteps = new SessionSteps(leases)

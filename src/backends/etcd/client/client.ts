@@ -29,7 +29,6 @@ export interface EtcdOptions {
 
 /** All reject with an `EtcdError`. */
 export interface EtcdClient {
-  readonly endpoints: readonly string[]
   range(request: RangeRequest): Promise<RangeResponse>
   /** Never carried out twice, if it writes: after an error with `mayBeDone` it is for the caller to find out. */
   txn(request: TxnRequest): Promise<TxnResponse>
@@ -63,7 +62,6 @@ export function createEtcdClient(options: EtcdOptions): EtcdClient {
 }
 
 class Client implements EtcdClient {
-  readonly endpoints: readonly string[]
   readonly #lanes: readonly [calls: Lane, streams: Lane]
   readonly #auth: Auth
   readonly #calls: Calls
@@ -73,7 +71,6 @@ class Client implements EtcdClient {
   constructor(options: EtcdOptions) {
     const { tls = {}, callTimeoutMs: timeoutMs = CALL_TIMEOUT_MS } = options
     const endpoints = checked(options.endpoints)
-    this.endpoints = endpoints
     const lane = () => new Lane({ endpoints, tls, timeoutMs })
     this.#lanes = [lane(), lane()]
     this.#auth = new Auth(credentialsOf(options), (credentials) => this.#authenticate(credentials))
