@@ -6,7 +6,8 @@
  *             stale   → what it wants to read cannot be told any more as of its first read → another try
  *             failed  → a read failed, or `apply` threw → over: nothing is written
  *             commits → committed → over
- *                       conflict  → another try, which has the values that the answer brought
+ *                       conflict  → another try: the first time at once, with the values that the answer brought, later after a pause,
+ *                                   with values that are read then
  *                       not held  → over: rejected, since what it requires will not be so again
  *                       unknown   → over: rejected, since to apply it again might be to do it twice
  *
@@ -43,9 +44,11 @@ export interface Committed {
 }
 
 const STM_OPTIONS: readonly (keyof StmOptions)[] = ['isolation', 'prefetch', 'signal', 'maxTries', 'onCommit']
-/** Between one try and the next: at random, up to a time that doubles with each. */
-const FIRST_PAUSE_MS = 1
-const LONGEST_PAUSE_MS = 100
+/** Before the third try and each after that: at random, up to as long as one, two, four, and then eight tries like the last take. */
+const MOST_TRIES_PAUSED = 8
+/** What `mostMs` of a pause is between. */
+const LEAST_MS = 1
+const LONGEST_MS = 100
 
 export interface StmSurroundings {
   readonly backend: Backend
@@ -97,7 +100,9 @@ class Run<R> {
   }
 
   async result(): Promise<Awaited<R>> {
-    let known: Snapshots = this.#prefetch.length > 0 ? await this.#read(this.#prefetch) : new Map()
+    const { clock } = this.#around
+    let startedAt = clock.now()
+    let known = await this.#read(this.#prefetch)
     for (let tries = 1; ; tries++) {
       const attempt = new Try(this.#isolation, this.#around.backend, known, (keys, at) => {
         this.#throwIfAborted()
@@ -114,9 +119,9 @@ class Run<R> {
       const wanted = [...new Set([...this.#prefetch, ...attempt.end()])]
       // Whatever `apply` has made of a read that failed: what it writes rests on nothing.
       if (attempt.failure) throw attempt.failure.error
+      let brought: Snapshots | undefined
       if (attempt.isStale) {
         attempt.required()
-        known = await this.#read(wanted)
       } else if (thrown) {
         throw thrown.error
       } else {
@@ -125,13 +130,17 @@ class Run<R> {
           this.#onCommit?.({ revision: state.revision, tries })
           return result as Awaited<R>
         }
-        known = snapshotOf(wanted, state)
+        brought = snapshotOf(wanted, state)
       }
       if (tries >= this.#maxTries) {
         const count = tries === 1 ? 'its only try' : `each of ${tries} tries`
         throw new ConflictError(`The transaction met a conflict in ${count}: others have changed what it read. Nothing was written.`)
       }
-      await this.#pause(tries)
+      // What an answer has brought is tried at once, or not at all: where others write without a pause, whoever tries it after one is
+      // always too late.
+      if (tries > 1) await this.#pause(Math.min(2 ** (tries - 2), MOST_TRIES_PAUSED) * (clock.now() - startedAt))
+      startedAt = clock.now()
+      known = tries === 1 && brought ? brought : await this.#read(wanted)
     }
   }
 
@@ -174,16 +183,15 @@ class Run<R> {
   }
 
   async #read(keys: readonly string[]): Promise<Snapshots> {
-    return snapshotOf(keys, (await this.#inTime(this.#store.read(keys)))!)
+    return keys.length === 0 ? new Map() : snapshotOf(keys, (await this.#inTime(this.#store.read(keys)))!)
   }
 
   #inTime<T>(request: Promise<T>): Promise<T> {
     return this.#around.answers.inTime(request)
   }
 
-  async #pause(tries: number): Promise<void> {
-    const mostMs = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (tries - 1))
-    await pause(this.#around.clock, Math.random() * mostMs, ...this.#signals)
+  async #pause(mostMs: number): Promise<void> {
+    await pause(this.#around.clock, Math.random() * Math.min(Math.max(mostMs, LEAST_MS), LONGEST_MS), ...this.#signals)
     this.#throwIfAborted()
   }
 

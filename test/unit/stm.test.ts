@@ -1,5 +1,5 @@
 /** Transactions, on memory, with requests that the test counts, changes and holds back. */
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { BackendFactory, Commit, CommitState, Snapshot, VersionedStore } from '../../src/core/backend.js'
 import { systemClock, type Clock } from '../../src/core/clock.js'
@@ -185,21 +185,27 @@ describe('a conflict', () => {
     expect([tries, await see('b')]).toEqual([3, undefined])
   })
 
-  it('pauses between tries, for longer and longer, but not for long', async () => {
+  it('is followed by another try at once, and then by pauses of some tries, but not for long, and by what is read after them', async () => {
     const clock = new ManualClock()
-    const { locks, commits, write } = open(clock)
+    const { locks, reads, commits, write } = open(clock)
+    onTestFinished(() => void vi.restoreAllMocks())
+    // As long as it can be.
+    vi.spyOn(Math, 'random').mockReturnValue(1)
+    const triedAt: number[] = []
+    const readsBefore: number[] = []
+    const takesMs = () => (triedAt.length < 7 ? 10 : 20)
     const failure = failureOf(locks.stm(async (tx) => {
+      triedAt.push(clock.now())
       await tx.get('a')
+      readsBefore.push(reads.length)
       await write({ a: String(commits.length) })
+      await new Promise<void>((done) => void clock.timer(takesMs(), done, 'awaited'))
       tx.put('b', 'ours')
-    }, { maxTries: 12 }))
-    await clock.advance(0)
-    expect(commits.length).toBe(1)
-    await clock.advance(1)
-    expect(commits.length).toBeGreaterThan(1)
-    expect(commits.length).toBeLessThan(12)
-    await clock.advance(1 + 2 + 4 + 8 + 16 + 32 + 64 + 4 * 100)
+    }, { maxTries: 8 }))
+    for (let ms = 0; ms < 600; ms++) await clock.advance(1)
     expect(await failure).toBeInstanceOf(ConflictError)
+    expect(triedAt.map((at) => at - triedAt[0]!)).toEqual([0, 10, 30, 60, 110, 200, 290, 410])
+    expect(readsBefore).toEqual([1, 1, 2, 3, 4, 5, 6, 7])
   })
 
   it('in the middle, where the past cannot be read, applies it again, whatever it makes of that', async () => {

@@ -1,5 +1,6 @@
 /** Transactions on the versioned store, at each level of isolation: what etcd's client for Go promises of them. */
 import assert from 'node:assert/strict'
+import { setImmediate as turnOfTheLoop } from 'node:timers/promises'
 import { Answers } from '../../core/answer.js'
 import { OwnClaim } from '../../core/batcher.js'
 import { Claims } from '../../core/claims.js'
@@ -14,6 +15,9 @@ import { replay, type Replayed } from '../replay.js'
 import { committed, keysOf, now, shown, storeOf, text } from './storing.js'
 
 type Apply<R> = (tx: Transaction) => R
+
+/** A few commits of each of four take a fraction of a second. */
+const PATIENCE_MS = 15_000
 
 /** Those under which nothing can come of transactions that could not have come of one after the other. */
 const SERIALIZABLE = ['serializable-snapshot', 'serializable', 'repeatable-reads'] as const satisfies readonly Isolation[]
@@ -128,6 +132,29 @@ export function transactions({ theme, test, traits }: Suite): void {
       })
       const [one, two] = await Promise.all([put(a), put(b)])
       assert.ok(one.tries + two.tries <= 3, `${one.tries} and ${two.tries} tries`)
+    })
+
+    test('get their turn among others who write the same keys without a pause', async (world) => {
+      const [a, b] = await world.three()
+      const [x, y] = keysOf(world, 'x', 'y')
+      const callers = [a, a, b, b].map((process) => ({ process, committed: 0 }))
+      const giveUpAt = performance.now() + PATIENCE_MS
+      await Promise.all(callers.map(async (caller) => {
+        while (callers.some(({ committed }) => committed < 5) && performance.now() < giveUpAt) {
+          await run(caller.process, async (tx) => {
+            tx.put(x, String(Number(await tx.get(x)) - 1))
+            tx.put(y, String(Number(await tx.get(y)) + 1))
+          }, { prefetch: [x, y] })
+          caller.committed++
+          // Or those who share an event loop with it would get no answer.
+          await turnOfTheLoop()
+        }
+      }))
+      const counts = callers.map((caller) => caller.committed)
+      assert.ok(Math.min(...counts) >= 5, `commits in ${PATIENCE_MS} ms: ${String(counts)}`)
+      const [from, to] = shown(await now(storeOf(a), x, y))!.map((entry) => Number(entry?.[0]))
+      const sum = counts.reduce((one, other) => one + other)
+      assert.deepEqual([from, to], [-sum, sum])
     })
 
     test('may see what others change at the lowest level, and never conflict', async (world) => {
