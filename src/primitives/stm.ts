@@ -139,6 +139,7 @@ class Run<R> {
       // What an answer has brought is tried at once, or not at all: where others write without a pause, whoever tries it after one is
       // always too late.
       if (tries > 1) await this.#pause(Math.min(2 ** (tries - 2), MOST_TRIES_PAUSED) * (clock.now() - startedAt))
+      this.#throwIfAborted()
       startedAt = clock.now()
       known = tries === 1 && brought ? brought : await this.#read(wanted)
     }
@@ -190,9 +191,8 @@ class Run<R> {
     return this.#around.answers.inTime(request)
   }
 
-  async #pause(mostMs: number): Promise<void> {
-    await pause(this.#around.clock, Math.random() * Math.min(Math.max(mostMs, LEAST_MS), LONGEST_MS), ...this.#signals)
-    this.#throwIfAborted()
+  #pause(mostMs: number): Promise<void> {
+    return pause(this.#around.clock, Math.random() * Math.min(Math.max(mostMs, LEAST_MS), LONGEST_MS), ...this.#signals)
   }
 
   #throwIfAborted(): void {

@@ -1,4 +1,5 @@
 /** Transactions, on memory, with requests that the test counts, changes and holds back. */
+import { setImmediate as turnOfTheLoop } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { BackendFactory, Commit, CommitState, Snapshot, VersionedStore } from '../../src/core/backend.js'
@@ -335,6 +336,25 @@ describe('an abort', () => {
       expect(await failure).toBe(reason)
       expect(clock.pending('awaited')).toBe(0)
     }
+  })
+
+  it('while a commit is on its way that meets a conflict: it is not applied again', async () => {
+    const { locks, faults, write } = open()
+    const controller = new AbortController()
+    let tries = 0
+    faults.commit = (inner) => async (commit) => {
+      const state = await inner(commit)
+      controller.abort(reason)
+      return state
+    }
+    const failure = failureOf(locks.stm(async (tx) => {
+      await tx.get('a')
+      if (++tries === 1) await write({ a: 'theirs' })
+      tx.put('b', 'no')
+    }, { signal: controller.signal }))
+    expect(await failure).toBe(reason)
+    await turnOfTheLoop()
+    expect(tries).toBe(1)
   })
 
   it('by closing the manager', async () => {
