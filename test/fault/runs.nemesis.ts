@@ -52,6 +52,8 @@ describe('the nemesis', () => {
       const name = plan.failovers === undefined ? `${backend}-${seed}` : `${backend}-${seed}-failovers`
       writeFileSync(join(folder, `${name}.json`), JSON.stringify(summary, undefined, 2))
       writeReport(join(folder, `${name}.html`), htmlReport(result), violations.length)
+      // The page shows what is near it; the cause may be further away.
+      if (violations.length > 0) writeFileSync(join(folder, `${name}.jsonl`), linesOf(result.events))
     }
     expect(violations.map(({ invariant, message }) => `${invariant}: ${message}`)).toEqual([])
   })
@@ -63,6 +65,10 @@ describe('the nemesis', () => {
 
 function longest(): number {
   return Math.max(0, ...plans.map(({ faultsMs, failovers = 0 }) => faultsMs + failovers * FAILOVER_MS))
+}
+
+function linesOf(events: readonly Event[]): string {
+  return events.map((event) => `${JSON.stringify(event, (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value))}\n`).join('')
 }
 
 function writeReport(file: string, html: string, violations: number): void {
