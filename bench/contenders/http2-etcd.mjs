@@ -27,7 +27,7 @@ export async function open(url, { ttlMs, prefix }) {
       const key = Buffer.from(`${directory}/${name}`)
       const range = { kind: 'range', key: Buffer.from(`${directory}/`), rangeEnd: Buffer.from(`${directory}0`) }
       const id = randomBytes(16).toString('hex')
-      const value = writeValue({ v: 1, id, owner, ttl: ttlMs, at: Date.now(), take: 1, limit: 1 })
+      const value = writeValue({ id, owner, ttl: ttlMs, at: Date.now(), take: 1, limit: 1 })
       const answer = await txn(frame({ success: [range, { kind: 'put', key, value, lease }] }, writeTxn))
       const { responses: [{ kvs }] } = readTxn(new Reader(answer))
       if (kvs.length > 0) throw new Error(`${of} is taken`)

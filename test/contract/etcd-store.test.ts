@@ -22,7 +22,7 @@ afterAll(async () => {
 
 const lost = new EtcdError('lost', { code: 14, reason: 'unreachable', mayBeDone: true, transient: true })
 
-const value: ClaimValue = { v: 1, id: 'ab'.repeat(16), owner: 'host', ttl: 60_000, at: 0, take: 1, limit: 1 }
+const value: ClaimValue = { id: 'ab'.repeat(16), owner: 'host', ttl: 60_000, at: 0, take: 1, limit: 1 }
 const claim: Claim = { id: value.id, resource: 'lock', take: 1, limit: 1, ttlMs: 60_000 }
 const LOCK = '/lock/1'
 

@@ -1,7 +1,9 @@
-/** What is written about a claim, as the value of its key. */
+/**
+ * What is written about a claim, as the value of its key: `[1,"<owner>",<ttl>,"<id>",<at>]`, and at the end an object with what few claims
+ * have. It is short, since the server keeps it in its log, its file and its memory.
+ */
 
 export interface ClaimValue {
-  readonly v: 1
   readonly id: string
   readonly owner: string
   readonly ttl: number
@@ -15,37 +17,30 @@ export interface ClaimValue {
   readonly revoked?: true
 }
 
-export function writeValue(value: ClaimValue): string {
-  return JSON.stringify(value)
-}
+const VERSION = 1
 
-/** Most of what a process has to say of its claims differs in this only; so the rest is not put into words each time. */
-type Common = Omit<ClaimValue, 'id' | 'at'>
-let common: Common | undefined
+/** Most that a process writes begins alike; so that is not put into words each time. */
+let begun: Pick<ClaimValue, 'owner' | 'ttl'> | undefined
 let beginning = ''
 
-/** Of a claim that this process has made. */
-export function writeNewValue(value: ClaimValue): string {
-  const { id, at } = value
-  if (!common || !isAlike(value, common)) {
-    const { v, owner, ttl, take, limit, type, metadata, revoked } = value
-    common = { v, owner, ttl, take, limit, type, metadata, ...(revoked && { revoked }) }
-    beginning = JSON.stringify(common).slice(0, -1)
+export function writeValue({ id, owner, ttl, at, take, limit, type, metadata, revoked }: ClaimValue): string {
+  if (begun?.owner !== owner || begun.ttl !== ttl) {
+    begun = { owner, ttl }
+    beginning = `[${VERSION},${JSON.stringify(owner)},${ttl},`
   }
-  return `${beginning},"id":${JSON.stringify(id)},"at":${at}}`
-}
-
-function isAlike(a: Common, b: Common): boolean {
-  return a.owner === b.owner && a.ttl === b.ttl && a.take === b.take && a.limit === b.limit && a.type === b.type && a.metadata === b.metadata
-    && a.revoked === b.revoked
+  const most = `${beginning}${JSON.stringify(id)},${at}`
+  if (limit === 1 && type === undefined && metadata === undefined && !revoked) return `${most}]`
+  return `${most},${JSON.stringify({ take, limit, type, metadata, revoked })}]`
 }
 
 /** Undefined if it is none of ours: then it is somebody's who takes everything, such as `etcdctl lock`. */
 export function readValue(bytes: Buffer): ClaimValue | undefined {
-  if (bytes[0] !== 0x7b) return undefined
+  if (bytes[0] !== 0x5b) return undefined
   try {
-    const value = JSON.parse(bytes.toString()) as Partial<ClaimValue>
-    return value.v === 1 && typeof value.id === 'string' && isCount(value.take) && isCount(value.limit) ? (value as ClaimValue) : undefined
+    const [version, owner, ttl, id, at, { take = 1, limit = 1, type, metadata, revoked } = {} as Partial<ClaimValue>] = JSON.parse(bytes.toString())
+    const isOurs = version === VERSION && typeof owner === 'string' && typeof id === 'string' && Number.isSafeInteger(at) && [ttl, take, limit].every(isCount)
+    if (!isOurs) return undefined
+    return { id, owner, ttl, at, take, limit, type, metadata, ...(revoked && { revoked }) }
   } catch {
     return undefined
   }

@@ -1,6 +1,6 @@
 /** A claim of this process, with what is known of it. */
 import type { Claim } from '../../core/backend.js'
-import { writeNewValue, writeValue, type ClaimValue } from './claim-value.js'
+import { writeValue, type ClaimValue } from './claim-value.js'
 import type { Directory } from './directories.js'
 import type { Lease } from './leases.js'
 
@@ -56,7 +56,7 @@ export class OwnClaim {
   get text(): string {
     const { lease } = this.claim
     if (lease) return lease.value ?? ''
-    return this.keyNumber === undefined ? writeValue(this.value) : writeNewValue(this.value)
+    return writeValue(this.value)
   }
 
   get isHeld(): boolean {
