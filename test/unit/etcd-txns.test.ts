@@ -1,9 +1,9 @@
 /** What becomes of steps that travel together if the server refuses them as a whole, or does not answer. */
 import { describe, expect, it } from 'vitest'
 import { CODE, EtcdError } from '../../src/backends/etcd/client/errors.js'
-import type { TxnRequest, TxnResponse } from '../../src/backends/etcd/client/messages.js'
+import type { Compare, RequestOp, TxnRequest, TxnResponse } from '../../src/backends/etcd/client/messages.js'
 import { Directory } from '../../src/backends/etcd/directories.js'
-import { Txns, type Step } from '../../src/backends/etcd/txns.js'
+import { Txns, type Outcome, type Step } from '../../src/backends/etcd/txns.js'
 
 const LEASE_GONE = new EtcdError('requested lease not found', { code: CODE.unknown, reason: 'lease-not-found' })
 const turn = () => new Promise((resolve) => setImmediate(resolve))
@@ -77,5 +77,80 @@ describe('what is asked for in one turn', () => {
 
   it('is as few as the server takes, if that is too much for one', async () => {
     expect(await sent(300)).toEqual([128, 128, 44])
+  })
+})
+
+describe('claims that hope to be alone', () => {
+  /** A directory of which it is known who is in it, or not known. */
+  function hopeful(name: string): Step {
+    const directory = new Directory(`${name}/`)
+    const isEmpty: Compare = { key: directory.name, rangeEnd: directory.end, target: 'create', value: 0n }
+    const read: RequestOp = { kind: 'range', key: directory.name, rangeEnd: directory.end }
+    return { ...claim(name, directory), compare: [isEmpty], insteadRead: read }
+  }
+
+  /** Each request as text: `a? b? : +a +b` has two conditions, and puts two. `a=` reads. */
+  function telling(isTaken: (name: string) => boolean) {
+    const requests: string[] = []
+    const txn = ({ compare = [], success = [] }: TxnRequest): Promise<TxnResponse> => {
+      const nameOf = (key: unknown) => String(key).replace(/\/$/, '')
+      const conditions = compare.map(({ key }) => nameOf(key))
+      const ops = success.map((op) => (op.kind === 'range' ? `${nameOf(op.key)}=` : op.kind === 'txn' ? 'txn' : `+${nameOf(op.key)}`))
+      requests.push([...conditions.map((name) => `${name}?`), ':', ...ops].join(' '))
+      const succeeded = !conditions.some(isTaken)
+      const responses = success.map(({ kind }) => ({ kind }) as never)
+      return Promise.resolve({ kind: 'txn', succeeded, responses: succeeded ? responses : [], revision: 7n })
+    }
+    return { requests, txns: new Txns({ txn }, { tidy: () => {} }) }
+  }
+
+  const kindsOf = async (outcomes: readonly Promise<Outcome>[]) =>
+    (await Promise.all(outcomes)).map(({ responses }) => responses.map(({ kind }) => kind).join(' '))
+
+  it('have their conditions joined, since that costs a server less than to read each directory', async () => {
+    const { requests, txns } = telling(() => false)
+    expect(await kindsOf(['a', 'b'].map((name) => txns.run(hopeful(name))))).toEqual(['put', 'put'])
+    expect(requests).toEqual(['a? b? : +a +b'])
+  })
+
+  it('have none when alone: whoever is in the way is told by the same request', async () => {
+    const { requests, txns } = telling(() => true)
+    expect(await kindsOf([txns.run(hopeful('a'))])).toEqual(['range put'])
+    expect(requests).toEqual([': a= +a'])
+  })
+
+  it('are asked for once more if somebody is there, each with who that is; and so is what comes next, for a while', async () => {
+    const { requests, txns } = telling((name) => name === 'b')
+    const outcomes = [release('x'), hopeful('a'), hopeful('b')].map((step) => txns.run(step))
+    expect(await kindsOf(outcomes)).toEqual(['delete', 'range put', 'range put'])
+    expect(requests).toEqual(['a? b? : +x +a +b', ': +x a= +a b= +b'])
+    const joined: boolean[] = []
+    for (let i = 0; i < 12; i++) {
+      await Promise.all([txns.run(hopeful('c')), txns.run(hopeful('d'))])
+      joined.push(requests.at(-1)!.startsWith('c? d?'))
+    }
+    expect(joined.indexOf(true)).toBe(10)
+    expect(joined.lastIndexOf(false)).toBe(9)
+  })
+
+  it('are divided when they have to be asked for with reads, and are too many for that', async () => {
+    const { requests, txns } = telling((name) => name === '5')
+    await Promise.all(Array.from({ length: 128 }, (_, i) => txns.run(hopeful(String(i)))))
+    expect(requests.map((request) => request.split('+').length - 1)).toEqual([128, 64, 64])
+  })
+})
+
+describe('a step with a condition of its own', () => {
+  it('is a transaction by itself when alone, and learns in one request if the condition is not true', async () => {
+    const sent: TxnRequest[] = []
+    const txn = (request: TxnRequest): Promise<TxnResponse> => {
+      sent.push(request)
+      return Promise.resolve({ kind: 'txn', succeeded: false, responses: [], revision: 7n })
+    }
+    const txns = new Txns({ txn }, { tidy: () => {} })
+    const compare: Compare[] = [{ key: 'k', target: 'create', value: 3n }]
+    expect(await txns.run({ ...release('k'), compare })).toMatchObject({ succeeded: false, revision: 7n })
+    expect(sent).toHaveLength(1)
+    expect(sent[0]!.compare).toEqual(compare)
   })
 })

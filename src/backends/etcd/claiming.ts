@@ -103,7 +103,7 @@ export class Claiming {
   }
 
   #valueOf({ id, take, limit, ttlMs, type, metadata }: Claim): ClaimValue {
-    return { v: 1, id, owner: this.#parts.scope.owner, ttl: ttlMs, at: Date.now(), take, limit, type, metadata }
+    return { id, owner: this.#parts.scope.owner, ttl: ttlMs, at: Date.now(), take, limit, type, metadata }
   }
 
   // What comes of it

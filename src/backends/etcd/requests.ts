@@ -22,12 +22,15 @@ export function isOn({ claim, key, lease, createRevision }: OwnClaim): Compare {
 export type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }
 
 /**
- * A key that nobody had before needs no condition. Who is there is read before the key is put: mostly that is nobody, and what is
- * our own need not be sent back to us.
+ * A key that nobody had before needs no condition. But that nobody is there costs the server less to compare than to tell; and if somebody
+ * is, who it is is read before the key is put: what is our own need not be sent back to us.
  */
 export function joining(own: OwnClaim): Step {
   const { directory, lease } = own
-  return { kind: 'claim', success: [rangeOf(directory), putOf(own)], isLikely: true, directory, lease: lease.id }
+  const read = rangeOf(directory)
+  const put = putOf(own)
+  if (!isQuiet(own)) return { kind: 'claim', success: [read, put], isLikely: true, directory, lease: lease.id }
+  return { kind: 'claim', compare: [isEmpty(directory)], success: [put], insteadRead: read, isLikely: true, directory, lease: lease.id }
 }
 
 /** Perhaps it has joined already. */
@@ -41,8 +44,17 @@ export function joiningOnce(own: OwnClaim): Step {
 /** Only if nobody is there; and if somebody is, nothing is written. */
 export function taking(own: OwnClaim): Step {
   const { directory, lease } = own
-  const isEmpty: Compare = { key: directory.name, rangeEnd: directory.end, target: 'create', value: 0n }
-  return { kind: 'claim', compare: [isEmpty], success: [putOf(own)], failure: [rangeOf(directory)], isLikely: false, directory, lease: lease.id }
+  const [compare, success, failure] = [[isEmpty(directory)], [putOf(own)], [rangeOf(directory)]]
+  return { kind: 'claim', compare, success, failure, isLikely: isQuiet(own), directory, lease: lease.id }
+}
+
+function isEmpty({ name, end }: Directory): Compare {
+  return { key: name, rangeEnd: end, target: 'create', value: 0n }
+}
+
+/** As far as is known here, nobody else is there. */
+function isQuiet({ claim, directory: { claims, lookout } }: OwnClaim): boolean {
+  return claim.limit === 1 && claims.length === 1 && !lookout
 }
 
 export function looking(own: OwnClaim): Asked {

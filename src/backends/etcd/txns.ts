@@ -5,14 +5,14 @@
  *   begins after the transaction would ever tell it otherwise.
  * - All that is created in one transaction has one revision. So two claims on one resource never share one: both would be first.
  * - Conditions are joined, too: the common case is that all of them are true. If one is not, nothing has happened, and each step is
- *   sent with its own condition, in a transaction within the transaction.
+ *   sent without one, or with its own, in a transaction within the transaction; and so is what comes next, for a while.
  * - What is wrong with one step (a lease that is gone, a key that is forbidden, no space for what is new) fails the whole: then
  *   releases are sent by themselves, claims by their leases, and at last each alone.
  */
 import { promised, type Asker } from './askers.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
-import type { Compare, RequestOp, ResponseOp, TxnResponse } from './client/messages.js'
+import type { Compare, RequestOp, ResponseOp, TxnRequest, TxnResponse } from './client/messages.js'
 import type { Directories, Directory } from './directories.js'
 
 export interface Step {
@@ -22,6 +22,8 @@ export interface Step {
   readonly failure?: readonly RequestOp[]
   /** Whether its condition is nearly always true, so that it can be joined with others'. */
   readonly isLikely: boolean
+  /** What, read before, says as much as the condition, without which it can then be done. */
+  readonly insteadRead?: RequestOp
   /** Of a claim: where its key is. */
   readonly directory?: Directory
   readonly lease?: bigint
@@ -42,12 +44,16 @@ export interface Pending {
 /** What a server takes by default. What is within counts, too: as many with conditions of their own are halved when it refuses them. */
 const MOST_OPERATIONS = 128
 
+/** So many are sent without joined conditions after one whose were not all true: where many are at the same keys, most would be sent twice. */
+const WARY_FOR = 10
+
 const RESOLVED = Promise.resolve()
 
 export class Txns {
   readonly #client: Pick<EtcdClient, 'txn'>
   readonly #directories: Pick<Directories, 'tidy'>
   #pending: Pending[] = []
+  #wary = 0
 
   constructor(client: Pick<EtcdClient, 'txn'>, directories: Pick<Directories, 'tidy'>) {
     this.#client = client
@@ -75,11 +81,15 @@ export class Txns {
   readonly #flush = (): void => {
     const pending = this.#pending
     this.#pending = []
-    if (pending.length === 1) return void this.#send(pending, true)
+    if (pending.length === 1) return void this.#send(pending, false)
     const releases = pending.filter(isRelease)
     const isMixed = releases.length > 0 && releases.length < pending.length
     const ordered = isMixed ? [...releases, ...pending.filter((one) => !isRelease(one))] : pending
-    for (const part of parts(ordered)) void this.#send(part, true)
+    const joined = this.#wary === 0
+    for (const part of parts(ordered, joined)) {
+      if (!joined && this.#wary > 0) this.#wary--
+      void this.#send(part, joined)
+    }
   }
 
   /** It is answered: the next claim in its directory may go. */
@@ -92,39 +102,27 @@ export class Txns {
     this.#directories.tidy(directory)
   }
 
-  async #send(part: readonly Pending[], together: boolean): Promise<void> {
-    const compare: Compare[] = []
-    const success: RequestOp[] = []
-    for (const { step } of part) {
-      if (together && step.isLikely) {
-        if (step.compare) for (const one of step.compare) compare.push(one)
-        for (const one of step.success) success.push(one)
-      } else {
-        success.push(nested(step))
-      }
-    }
+  /** `joined`: with the conditions of all as one. */
+  async #send(part: readonly Pending[], joined: boolean): Promise<void> {
+    const [first] = part as readonly [Pending]
+    const ownRequest = part.length === 1 && !flatly(first.step, joined) ? nested(first.step) : undefined
     let answer: TxnResponse
     try {
-      answer = await this.#client.txn({ compare, success })
+      answer = await this.#client.txn(ownRequest ?? requestOf(part, joined))
     } catch (error) {
-      return this.#failed(part, error, together)
+      return this.#failed(part, error, joined)
     }
-    if (!answer.succeeded) return this.#send(part, false)
+    if (!answer.succeeded && !ownRequest) {
+      this.#wary = WARY_FOR
+      await Promise.all(parts(part, false).map((smaller) => this.#send(smaller, false)))
+      return
+    }
     for (const pending of part) this.#isOver(pending)
-    const { revision } = answer
-    let at = 0
-    for (const { step, asker } of part) {
-      if (together && step.isLikely) {
-        tell(asker, { succeeded: true, responses: answer.responses.slice(at, at + step.success.length), revision })
-        at += step.success.length
-      } else {
-        const { succeeded, responses } = answer.responses[at++] as TxnResponse
-        tell(asker, { succeeded, responses, revision })
-      }
-    }
+    if (ownRequest) tell(first.asker, answer)
+    else tellAll(part, joined, answer)
   }
 
-  async #failed(part: readonly Pending[], error: unknown, together: boolean): Promise<void> {
+  async #failed(part: readonly Pending[], error: unknown, joined: boolean): Promise<void> {
     const isRefused = error instanceof EtcdError && !error.mayBeDone && !error.transient
     if (!isRefused || part.length === 1) {
       for (const pending of part) this.#isOver(pending)
@@ -134,8 +132,34 @@ export class Txns {
     const smaller = divided(part, error)
     // What comes after releases waits for them; all else need not wait for one that is not answered.
     const isMixed = isRelease(part[0]!) && !isRelease(part.at(-1)!)
-    if (isMixed) for (const one of smaller) await this.#send(one, together)
-    else await Promise.all(smaller.map((one) => this.#send(one, together)))
+    if (isMixed) for (const one of smaller) await this.#send(one, joined)
+    else await Promise.all(smaller.map((one) => this.#send(one, joined)))
+  }
+}
+
+function requestOf(part: readonly Pending[], joined: boolean): TxnRequest {
+  const compare: Compare[] = []
+  const success: RequestOp[] = []
+  for (const { step } of part) {
+    const flat = flatly(step, joined)
+    if (joined && step.isLikely && step.compare) for (const one of step.compare) compare.push(one)
+    if (flat) for (const one of flat) success.push(one)
+    else success.push(nested(step))
+  }
+  return { compare, success }
+}
+
+function tellAll(part: readonly Pending[], joined: boolean, { responses, revision }: TxnResponse): void {
+  let at = 0
+  for (const { step, asker } of part) {
+    const flat = flatly(step, joined)
+    if (flat) {
+      tell(asker, { succeeded: true, responses: responses.slice(at, at + flat.length), revision })
+      at += flat.length
+    } else {
+      const its = responses[at++] as TxnResponse
+      tell(asker, { succeeded: its.succeeded, responses: its.responses, revision })
+    }
   }
 }
 
@@ -157,16 +181,21 @@ function directoryOf({ step: { kind, directory } }: Pending): Directory | undefi
   return kind === 'claim' ? directory : undefined
 }
 
-function nested({ compare = [], success, failure = [] }: Step): RequestOp {
-  return { kind: 'txn', compare, success, failure }
+/** What is sent of it, if it needs no transaction of its own. */
+function flatly({ isLikely, compare, success, insteadRead }: Step, joined: boolean): readonly RequestOp[] | undefined {
+  if (!compare || (joined && isLikely)) return success
+  return insteadRead && [insteadRead, ...success]
 }
 
-function parts(pending: readonly Pending[]): Pending[][] {
+function nested({ compare = [], success, failure = [] }: Step) {
+  return { kind: 'txn', compare, success, failure } as const
+}
+
+function parts(pending: readonly Pending[], joined: boolean): Pending[][] {
   const all: Pending[][] = []
   let size = MOST_OPERATIONS
   for (const one of pending) {
-    const { success, compare = [], failure = [] } = one.step
-    const its = Math.max(success.length, compare.length, failure.length)
+    const its = sizeOf(one.step, joined)
     if (size + its > MOST_OPERATIONS) {
       all.push([])
       size = 0
@@ -175,6 +204,12 @@ function parts(pending: readonly Pending[]): Pending[][] {
     size += its
   }
   return all
+}
+
+/** Comparisons are counted by themselves. */
+function sizeOf(step: Step, joined: boolean): number {
+  const { success, compare = [], failure = [] } = step
+  return Math.max(flatly(step, joined)?.length ?? success.length, compare.length, failure.length)
 }
 
 /** Into what may be wrong by itself. */
