@@ -331,15 +331,23 @@ export class Hold implements Linked<Hold>, Renewal {
       if (waitMs > 0) await new Promise<void>((resume) => clock.timer(waitMs, resume, 'awaited'))
       this.assertHeld()
       const sentAt = clock.now()
-      if (ttlMs < this.#ttlMs) this.#shortenedAt = sentAt
+      const before = this.#ttlMs
+      if (ttlMs < before) this.#shortenedAt = sentAt
       this.#extendedAt = sentAt
       this.#ttlMs = ttlMs
       this.#deadline = Math.min(this.#deadline, deadlineOf(sentAt, ttlMs))
       this.renewAgainAt(sentAt + this.renewEveryMs)
       this.#around.keeper.schedule(this.dueAt())
       const renewal = { claim: this.claim, ttlMs, exact: true }
-      const state = await answers.of<RenewState>((answered, failed) => batcher.renew({ item: renewal, answered, failed }))
-      if (state.status === 'failed') throw state.error
+      let state: RenewState
+      try {
+        state = await answers.of<RenewState>((answered, failed) => batcher.renew({ item: renewal, answered, failed }))
+        if (state.status === 'failed') throw state.error
+      } catch (error) {
+        // Renewals that ask for it once more would be refused as it was.
+        if (ttlMs > before) this.#goOnWith(before)
+        throw error
+      }
       if (state.status === 'revoked') this.lose('it was revoked')
       if (state.status === 'lost') this.lose('it expired or was taken away')
       this.assertHeld()
@@ -347,6 +355,12 @@ export class Hold implements Linked<Hold>, Renewal {
     })
     this.#extending = extending.catch(() => {})
     return extending
+  }
+
+  #goOnWith(ttlMs: number): void {
+    this.#ttlMs = ttlMs
+    this.renewAgainAt(this.#heardAt + this.renewEveryMs)
+    this.#around.keeper.schedule(this.dueAt())
   }
 
   /** Asks the store whether it is still ours. */

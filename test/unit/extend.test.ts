@@ -3,6 +3,7 @@
  * twice: so nothing longer is promised within that time.
  */
 import { describe, expect, it } from 'vitest'
+import { BackendError } from '../../src/core/errors.js'
 import { outage } from '../support/faulty-backend.js'
 import { settle } from '../support/manual-clock.js'
 import { manualWorld, watch } from '../support/manual-world.js'
@@ -82,6 +83,18 @@ describe('extend', () => {
     store.answer('renew', [{ status: 'failed', error }])
     await expect(lock.extend(30_000)).rejects.toBe(error)
     lock.assertHeld()
+  })
+
+  it('to more that was refused is not asked for by renewals: they go on as before, and the lock is kept', async () => {
+    const { lock, store, sent, clock } = await held()
+    await clock.advance(3_000)
+    store.answer('renew', [{ status: 'failed', error: new BackendError('no space left', { transient: false }) }])
+    await expect(lock.extend(60_000)).rejects.toThrow('no space left')
+    await clock.advance(30_000)
+    lock.assertHeld()
+    const ttls = sent().map(([, ttlMs]) => ttlMs)
+    expect(ttls.slice(0, 2)).toEqual([60_000, 10_000])
+    expect(new Set(ttls.slice(1))).toEqual(new Set([10_000]))
   })
 
   it.each([
