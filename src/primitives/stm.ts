@@ -104,6 +104,7 @@ class Run<R> {
     let startedAt = clock.now()
     let known = await this.#read(this.#prefetch)
     for (let tries = 1; ; tries++) {
+      this.#throwIfAborted()
       const attempt = new Try(this.#isolation, this.#around.backend, known, (keys, at) => {
         this.#throwIfAborted()
         return this.#inTime(this.#store.read(keys, at))
@@ -125,12 +126,12 @@ class Run<R> {
       } else if (thrown) {
         throw thrown.error
       } else {
-        const state = await this.#commit(attempt, wanted)
+        const state = await this.#commit(attempt, tries === 1 ? wanted : [])
         if (state.status === 'committed') {
           this.#onCommit?.({ revision: state.revision, tries })
           return result as Awaited<R>
         }
-        brought = snapshotOf(wanted, state)
+        if (tries === 1) brought = snapshotOf(wanted, state)
       }
       if (tries >= this.#maxTries) {
         const count = tries === 1 ? 'its only try' : `each of ${tries} tries`
@@ -139,9 +140,8 @@ class Run<R> {
       // What an answer has brought is tried at once, or not at all: where others write without a pause, whoever tries it after one is
       // always too late.
       if (tries > 1) await this.#pause(Math.min(2 ** (tries - 2), MOST_TRIES_PAUSED) * (clock.now() - startedAt))
-      this.#throwIfAborted()
       startedAt = clock.now()
-      known = tries === 1 && brought ? brought : await this.#read(wanted)
+      known = brought ?? (await this.#read(wanted))
     }
   }
 

@@ -357,6 +357,41 @@ describe('an abort', () => {
     expect(tries).toBe(1)
   })
 
+  it('while it is read again after a conflict: it is not applied again', async () => {
+    const { locks, faults, write } = open(systemClock())
+    const controller = new AbortController()
+    let tries = 0
+    faults.read = (inner) => async (keys, at) => {
+      const snapshot = await inner(keys, at)
+      if (tries === 2) controller.abort(reason)
+      return snapshot
+    }
+    const failure = failureOf(locks.stm(async (tx) => {
+      // What has been brought by the first conflict is not read.
+      await tx.get('a')
+      if (++tries <= 2) await write({ a: `theirs ${tries}` })
+      tx.put('b', 'no')
+    }, { signal: controller.signal }))
+    expect(await failure).toBe(reason)
+    await turnOfTheLoop()
+    expect(tries).toBe(2)
+  })
+
+  it('while it is read what it needs: it is not applied', async () => {
+    const { locks, faults } = open()
+    const controller = new AbortController()
+    let tries = 0
+    faults.read = (inner) => async (keys, at) => {
+      const snapshot = await inner(keys, at)
+      controller.abort(reason)
+      return snapshot
+    }
+    const failure = failureOf(locks.stm(() => void tries++, { signal: controller.signal, prefetch: ['a'] }))
+    expect(await failure).toBe(reason)
+    await turnOfTheLoop()
+    expect(tries).toBe(0)
+  })
+
   it('by closing the manager', async () => {
     const { locks, faults } = open()
     faults.commit = () => () => new Promise(() => {})
