@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { EtcdBackend } from '../../src/backends/etcd/backend.js'
 import { createEtcdClient, type EtcdClient } from '../../src/backends/etcd/client/client.js'
 import { CODE, EtcdError } from '../../src/backends/etcd/client/errors.js'
-import type { TxnRequest, TxnResponse } from '../../src/backends/etcd/client/messages.js'
+import type { TimeToLive, TxnRequest, TxnResponse } from '../../src/backends/etcd/client/messages.js'
 import type { Claim, WakeUp } from '../../src/core/backend.js'
 import { systemClock } from '../../src/core/clock.js'
 import { tokenOf } from '../../src/core/token.js'
@@ -13,6 +13,7 @@ import { createLocks, Mutex } from '../../src/index.js'
 import { deferred } from '../support/deferred.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { until } from '../support/until.js'
+import { within } from '../support/within.js'
 
 const PREFIX = 'steps'
 let server: EtcdServer
@@ -37,6 +38,7 @@ class Party {
   /** What becomes of a transaction. */
   onTxn: (run: () => Promise<TxnResponse>, request: TxnRequest) => Promise<TxnResponse> = (run) => run()
   onRevoke: (run: () => Promise<void>) => Promise<void> = (run) => run()
+  onTimeToLive: (run: () => Promise<TimeToLive>) => Promise<TimeToLive> = (run) => run()
   onKeepAlive: (run: () => Promise<number>) => Promise<number> = (run) => run()
   onWake: (wakeUp: WakeUp) => void = () => {}
 
@@ -47,7 +49,7 @@ class Party {
       txn: (request) => this.onTxn(() => client.txn(request), request),
       leaseGrant: (ttlS, id) => client.leaseGrant(ttlS, id),
       leaseRevoke: (id) => this.onRevoke(() => client.leaseRevoke(id)),
-      leaseTimeToLive: (id, withKeys) => client.leaseTimeToLive(id, withKeys),
+      leaseTimeToLive: (id, withKeys) => this.onTimeToLive(() => client.leaseTimeToLive(id, withKeys)),
       keepAlive: (id, silentMs) => this.onKeepAlive(() => client.keepAlive(id, silentMs)),
       watch: (request, listener) => client.watch(request, listener),
       trouble: undefined,
@@ -107,6 +109,19 @@ async function loseAnswer(run: () => Promise<TxnResponse>): Promise<TxnResponse>
 }
 
 describe('a claim', () => {
+  it('whose lease is renewed for it does not wait for what others want to know of that lease', async () => {
+    const party = new Party()
+    const older = claimOn('looked after')
+    await party.claim(older)
+    party.aheadMs = 2_000
+    const looked = deferred()
+    party.onTimeToLive = (run) => looked.promise.then(run)
+    const renewed = party.renew(older, 30_000)
+    expect(await within(1_000, 'the claim', party.claim(claimOn('covered by it')))).toMatchObject({ status: 'held' })
+    looked.reject(lost())
+    expect(await renewed).toMatchObject({ status: 'failed' })
+  })
+
   it('whose answer is lost, and that nobody asks for again, ends at its TTL', async () => {
     const party = new Party()
     await party.claim(claimOn('keeps the lease alive', 2_000))
@@ -414,7 +429,7 @@ describe('revoked', () => {
 })
 
 describe('a claim that is taken back by the process that gave it away', () => {
-  const TAKES = (request: TxnRequest) => hasPut(request) && request.compare?.[0]?.target === 'mod'
+  const TAKES = ({ success = [] }: TxnRequest) => success.some((op) => op.kind === 'txn' && hasPut(op as TxnRequest))
 
   async function givenAway(resource: string) {
     const party = new Party()
@@ -444,8 +459,8 @@ describe('a claim that is taken back by the process that gave it away', () => {
     let lease = 0n
     party.onTxn = (run, request) => {
       if (!TAKES(request)) return run()
-      const [put] = request.success as unknown as [{ lease: bigint }]
-      lease = put.lease
+      const [nested] = request.success as unknown as [{ success: [{ lease: bigint }] }]
+      lease = nested.success[0].lease
       return failed
     }
     const taking = party.renew(taken, 2_000, false, token)
@@ -498,9 +513,12 @@ describe('a mailbox', () => {
 describe('a release', () => {
   const conditionsOf = (party: Party): number[] => {
     const found: number[] = []
-    party.onTxn = (run, request) => {
-      const { success = [], compare = [] } = request
+    const note = ({ success = [], compare = [] }: TxnRequest) => {
       if (success.some(({ kind }) => kind === 'delete')) found.push(compare.length)
+      for (const op of success) if (op.kind === 'txn') note(op)
+    }
+    party.onTxn = (run, request) => {
+      note(request)
       return run()
     }
     return found

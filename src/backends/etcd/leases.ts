@@ -54,9 +54,9 @@ export class Lease {
   readonly #slackMs: number
   beat: Timer | undefined
   watch: Watch | undefined
-  /** The next renewal, until it is sent, and whether it also looks what is there; and the last that is on its way. */
+  /** The next renewal and the next look at what is there, until they are sent; and the last renewal that is on its way. */
   nextRenewal: Promise<void> | undefined
-  nextLooks = false
+  nextLook: Promise<void> | undefined
   underWay: { readonly sentAt: number; readonly answered: Promise<void> } | undefined
 
   constructor(id: bigint, lastsMs: number, ttlMs: number, grantedAt: number, isSessions = false) {
@@ -214,9 +214,12 @@ export class Leases {
   }
 
   /** Also looks which keys the lease has: so it tells of what was lost, and of what nobody knows. */
-  renew(lease: Lease): Promise<void> {
-    lease.nextLooks = true
-    return this.#renewSoon(lease)
+  async renew(lease: Lease): Promise<void> {
+    lease.nextLook ??= Promise.resolve().then(() => {
+      lease.nextLook = undefined
+      return this.#look(lease, this.#clock.now())
+    })
+    await Promise.all([this.#renewSoon(lease), lease.nextLook])
   }
 
   /** Resolves when the lease was renewed by a request that was sent after the call. Rejects if that is not known. */
@@ -224,11 +227,9 @@ export class Leases {
     // Whoever still is on it has not heard, and must not think that it holds.
     if (lease.isOver) return Promise.reject(new BackendError('The lease ended meanwhile.', { transient: true }))
     lease.nextRenewal ??= Promise.resolve().then(() => {
-      const { nextLooks } = lease
       lease.nextRenewal = undefined
-      lease.nextLooks = false
       const sentAt = this.#clock.now()
-      const underWay = { sentAt, answered: nextLooks ? this.#renewAndLook(lease, sentAt) : this.#renewNow(lease, sentAt) }
+      const underWay = { sentAt, answered: this.#renewNow(lease, sentAt) }
       lease.underWay = underWay
       const over = () => {
         if (lease.underWay === underWay) lease.underWay = undefined
@@ -245,8 +246,8 @@ export class Leases {
     else lease.renewedAt = Math.max(lease.renewedAt, sentAt)
   }
 
-  async #renewAndLook(lease: Lease, sentAt: number): Promise<void> {
-    const [, { ttlS: leftS, keys }] = await Promise.all([this.#renewNow(lease, sentAt), this.#client.leaseTimeToLive(lease.id, true)])
+  async #look(lease: Lease, sentAt: number): Promise<void> {
+    const { ttlS: leftS, keys } = await this.#client.leaseTimeToLive(lease.id, true)
     if (leftS < 0) this.over(lease)
     if (lease.isOver) return
     const attached = new Set(keys.map((key) => fromBytes(Buffer.from(key))))
