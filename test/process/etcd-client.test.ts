@@ -223,6 +223,19 @@ describe('leases', () => {
 })
 
 describe('watches', () => {
+  it('are not given up for what was not read while the event loop stood still', async () => {
+    const other = createEtcdClient({ endpoints: [etcd.endpoint], callTimeoutMs: 400 })
+    const first = watching(other, { key: key('first') })
+    await first.hears('created')
+    // It is on its way by then: what can be written at once is.
+    const second = watching(other, { key: key('second') })
+    const until = performance.now() + 500
+    while (performance.now() < until);
+    await second.hears('created')
+    expect(first.heard).toEqual(['created'])
+    await other.close()
+  })
+
   it('tell what happens, from the moment at which they are there', async () => {
     await client.txn({ success: [put('before')] })
     const watch = watching(client, { ...all(), prevKv: true })

@@ -119,4 +119,19 @@ describe('a watch', () => {
     lane.streams[1]!.put(2n, 'b')
     expect(heard).toEqual(['a is there', 'b is there', 'a: a', 'b: b'])
   })
+
+  it('is given no more time than any other, once a server that was slow has answered', async () => {
+    const lane = new FakeLane()
+    const watches = new Watches(lane as unknown as Lane, new Auth(undefined, async () => ''), 100, () => Promise.resolve())
+    onTestFinished(() => watches.close())
+    const listener = { onCreated() {}, onEvents() {}, onLost() {} }
+    watches.watch({ key: Buffer.from('a') }, listener)
+    // It has had 50, 100, 200 and 400 ms, and would have 800.
+    await until('the fifth stream', async () => lane.streams.length === 5)
+    lane.streams.at(-1)!.created(1n)
+    const askedAt = performance.now()
+    watches.watch({ key: Buffer.from('b') }, listener)
+    await until('the next one', async () => lane.streams.length === 6)
+    expect(performance.now() - askedAt).toBeLessThan(400)
+  })
 })

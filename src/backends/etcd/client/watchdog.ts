@@ -12,6 +12,8 @@ export class Watchdog {
   readonly #onSilent: (silentMs: number) => void
   #heardAt = 0
   #timer: NodeJS.Timeout | undefined
+  #now: NodeJS.Immediate | undefined
+  #lookAt = Infinity
 
   constructor(expected: () => readonly Expected[], onSilent: (silentMs: number) => void) {
     this.#expected = expected
@@ -24,26 +26,30 @@ export class Watchdog {
 
   /** Something was sent that is answered if all is well. */
   expect(silentMs: number): void {
-    this.#timer ??= this.#lookIn(silentMs)
+    if (performance.now() + silentMs < this.#lookAt) this.#lookIn(silentMs)
   }
 
   stop(): void {
     clearTimeout(this.#timer)
-    this.#timer = undefined
+    clearImmediate(this.#now)
+    this.#lookAt = Infinity
   }
 
-  #lookIn(ms: number): NodeJS.Timeout {
-    return setTimeout(() => this.#look(), ms).unref()
+  #lookIn(ms: number): void {
+    this.stop()
+    this.#lookAt = performance.now() + ms
+    // What has come while the event loop stood still is read before that is said to be nothing.
+    this.#timer = setTimeout(() => (this.#now = setImmediate(() => this.#look()).unref()), ms).unref()
   }
 
   #look(): void {
-    this.#timer = undefined
+    this.#lookAt = Infinity
     const expected = this.#expected()
     const [oldest] = expected
     if (!oldest) return
     const limitMs = Math.min(...expected.map(({ silentMs }) => silentMs))
     const silentMs = performance.now() - Math.max(this.#heardAt, oldest.sentAt)
-    if (silentMs < limitMs) this.#timer = this.#lookIn(limitMs - silentMs + 1)
+    if (silentMs < limitMs) this.#lookIn(limitMs - silentMs + 1)
     else this.#onSilent(silentMs)
   }
 }
