@@ -44,15 +44,15 @@ export function joiningOnce(own: OwnClaim): Step {
 /** Only if nobody is there; and if somebody is, nothing is written. */
 export function taking(own: OwnClaim): Step {
   const { directory, lease } = own
-  const [compare, success, failure] = [[isEmpty(directory)], [putOf(own)], [rangeOf(directory)]]
-  return { kind: 'claim', compare, success, failure, isLikely: isQuiet(own), directory, lease: lease.id }
+  const compare = [isEmpty(directory)]
+  return { kind: 'claim', compare, success: [putOf(own)], failure: [rangeOf(directory)], isLikely: isQuiet(own), directory, lease: lease.id }
 }
 
 function isEmpty({ name, end }: Directory): Compare {
   return { key: name, rangeEnd: end, target: 'create', value: 0n }
 }
 
-/** As far as is known here, nobody else is there. */
+/** As far as is known here, nobody else is there. (Where there are several slots, mostly somebody is.) */
 function isQuiet({ claim, directory: { claims, lookout } }: OwnClaim): boolean {
   return claim.limit === 1 && claims.length === 1 && !lookout
 }

@@ -21,8 +21,8 @@ export interface Step {
   readonly success: readonly RequestOp[]
   readonly failure?: readonly RequestOp[]
   /** Whether its condition is nearly always true, so that it can be joined with others'. */
-  readonly isLikely: boolean
-  /** What, read before, says as much as the condition, without which it can then be done. */
+  readonly isLikely?: boolean
+  /** Can be sent in place of the condition: the answer to this read says as much. */
   readonly insteadRead?: RequestOp
   /** Of a claim: where its key is. */
   readonly directory?: Directory
@@ -86,10 +86,8 @@ export class Txns {
     const isMixed = releases.length > 0 && releases.length < pending.length
     const ordered = isMixed ? [...releases, ...pending.filter((one) => !isRelease(one))] : pending
     const joined = this.#wary === 0
-    for (const part of parts(ordered, joined)) {
-      if (!joined && this.#wary > 0) this.#wary--
-      void this.#send(part, joined)
-    }
+    if (!joined) this.#wary--
+    for (const part of parts(ordered, joined)) void this.#send(part, joined)
   }
 
   /** It is answered: the next claim in its directory may go. */
@@ -104,22 +102,26 @@ export class Txns {
 
   /** `joined`: with the conditions of all as one. */
   async #send(part: readonly Pending[], joined: boolean): Promise<void> {
-    const [first] = part as readonly [Pending]
-    const ownRequest = part.length === 1 && !flatly(first.step, joined) ? nested(first.step) : undefined
     let answer: TxnResponse
     try {
-      answer = await this.#client.txn(ownRequest ?? requestOf(part, joined))
+      answer = await this.#client.txn(requestOf(part, joined))
     } catch (error) {
       return this.#failed(part, error, joined)
     }
-    if (!answer.succeeded && !ownRequest) {
+    if (joined && !answer.succeeded) {
       this.#wary = WARY_FOR
       await Promise.all(parts(part, false).map((smaller) => this.#send(smaller, false)))
       return
     }
     for (const pending of part) this.#isOver(pending)
-    if (ownRequest) tell(first.asker, answer)
-    else tellAll(part, joined, answer)
+    let at = 0
+    for (const { step, asker } of part) {
+      const ops = opsOf(step, joined)
+      const responses = answer.responses.slice(at, at + ops.length)
+      at += ops.length
+      const [own] = responses
+      tell(asker, own?.kind === 'txn' ? { ...own, revision: answer.revision } : { succeeded: true, responses, revision: answer.revision })
+    }
   }
 
   async #failed(part: readonly Pending[], error: unknown, joined: boolean): Promise<void> {
@@ -141,26 +143,10 @@ function requestOf(part: readonly Pending[], joined: boolean): TxnRequest {
   const compare: Compare[] = []
   const success: RequestOp[] = []
   for (const { step } of part) {
-    const flat = flatly(step, joined)
-    if (joined && step.isLikely && step.compare) for (const one of step.compare) compare.push(one)
-    if (flat) for (const one of flat) success.push(one)
-    else success.push(nested(step))
+    if (step.compare && isJoined(step, joined)) for (const one of step.compare) compare.push(one)
+    for (const one of opsOf(step, joined)) success.push(one)
   }
   return { compare, success }
-}
-
-function tellAll(part: readonly Pending[], joined: boolean, { responses, revision }: TxnResponse): void {
-  let at = 0
-  for (const { step, asker } of part) {
-    const flat = flatly(step, joined)
-    if (flat) {
-      tell(asker, { succeeded: true, responses: responses.slice(at, at + flat.length), revision })
-      at += flat.length
-    } else {
-      const its = responses[at++] as TxnResponse
-      tell(asker, { succeeded: its.succeeded, responses: its.responses, revision })
-    }
-  }
 }
 
 /** What one makes of it is no concern of the others'. */
@@ -181,14 +167,15 @@ function directoryOf({ step: { kind, directory } }: Pending): Directory | undefi
   return kind === 'claim' ? directory : undefined
 }
 
-/** What is sent of it, if it needs no transaction of its own. */
-function flatly({ isLikely, compare, success, insteadRead }: Step, joined: boolean): readonly RequestOp[] | undefined {
-  if (!compare || (joined && isLikely)) return success
-  return insteadRead && [insteadRead, ...success]
+function isJoined({ compare, isLikely = false }: Step, joined: boolean): boolean {
+  return !compare || (joined && isLikely)
 }
 
-function nested({ compare = [], success, failure = [] }: Step) {
-  return { kind: 'txn', compare, success, failure } as const
+/** What is sent of it. */
+function opsOf(step: Step, joined: boolean): readonly RequestOp[] {
+  const { compare = [], success, failure = [], insteadRead } = step
+  if (isJoined(step, joined)) return success
+  return insteadRead ? [insteadRead, ...success] : [{ kind: 'txn', compare, success, failure }]
 }
 
 function parts(pending: readonly Pending[], joined: boolean): Pending[][] {
@@ -208,8 +195,9 @@ function parts(pending: readonly Pending[], joined: boolean): Pending[][] {
 
 /** Comparisons are counted by themselves. */
 function sizeOf(step: Step, joined: boolean): number {
-  const { success, compare = [], failure = [] } = step
-  return Math.max(flatly(step, joined)?.length ?? success.length, compare.length, failure.length)
+  const { success, compare = [], failure = [], insteadRead } = step
+  const operations = insteadRead && !isJoined(step, joined) ? success.length + 1 : success.length
+  return Math.max(operations, compare.length, failure.length)
 }
 
 /** Into what may be wrong by itself. */
