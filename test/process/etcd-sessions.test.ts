@@ -4,7 +4,9 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { connect, Election, LockedError, LockReleasedError, Mutex, type ConnectOptions, type LockManager, type Session } from '../../src/index.js'
+import {
+  connect, Election, LockedError, LockReleasedError, Mutex, SessionExpiredError, type ConnectOptions, type LockManager, type Session,
+} from '../../src/index.js'
 import { Observer } from '../../src/testing/managers.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { callsDuring, watchersOf } from '../support/etcd-calls.js'
@@ -15,6 +17,8 @@ import { within } from '../support/within.js'
 
 const PATIENCE_MS = 20_000
 const LONG_MS = 60_000
+/** Long before the next renewal. */
+const SOON_MS = 1_000
 let server: EtcdServer
 
 beforeAll(async () => {
@@ -163,8 +167,21 @@ describe('beside etcdctl', () => {
     await mutex.lock()
     const { signal } = mutex
     await server.ctl('lease', 'revoke', mine.lease.toString(16))
-    await within(PATIENCE_MS, 'its end', mine.done)
+    await within(SOON_MS, 'its end', mine.done)
     expect(signal.aborted).toBe(true)
+  })
+
+  it('can end a session that waits: its mutex and its candidate are told at once', async () => {
+    const [mine, theirs] = [await session(), await session()]
+    await new Mutex(theirs, 'wanted').lock()
+    await new Election(theirs, 'run for').campaign('theirs')
+    const waiting = Promise.allSettled([new Mutex(mine, 'wanted').lock(), new Election(mine, 'run for').campaign('mine')])
+    await inLine('wanted', 2)
+    await inLine('run for', 2)
+    await server.ctl('lease', 'revoke', mine.lease.toString(16))
+    const [outcomes] = await within(SOON_MS, 'its end', Promise.all([waiting, mine.done]))
+    const refused = { status: 'rejected', reason: expect.any(SessionExpiredError) as unknown }
+    expect(outcomes).toEqual([refused, refused])
   })
 
   it('a session on a lease of its own keeps that alive', async () => {

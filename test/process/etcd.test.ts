@@ -8,6 +8,7 @@ import { createEtcdClient, type EtcdClient } from '../../src/backends/etcd/clien
 import { connect, Mutex, type ConnectOptions, type LockManager } from '../../src/index.js'
 import { callsDuring, messagesDuring, watchersOf } from '../support/etcd-calls.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
+import { startProxy } from '../support/tcp-proxy.js'
 import { pathOf } from '../support/unprivileged.js'
 import { until } from '../support/until.js'
 import { within } from '../support/within.js'
@@ -38,6 +39,10 @@ async function queued(locks: LockManager, wanted: string, count: number): Promis
     for await (const { key, waiters } of locks.inspect()) if (key === wanted && waiters.length === count) return true
     return false
   })
+}
+
+async function revision(): Promise<number> {
+  return (JSON.parse(await server.ctl('get', 'x', '-w', 'json')) as { header: { revision: number } }).header.revision
 }
 
 /** The real `etcdctl lock`: it holds until it is told to end. */
@@ -128,6 +133,81 @@ describe('beside etcdctl', () => {
     expect(order).toEqual(['etcdctl 1', 'ours 2', 'etcdctl 3', 'ours 4'])
   })
 
+  it('waits for all that one of our managers has in line', async () => {
+    const locks = await manager()
+    const first = await locks.lock('one manager', { fairness: 'strict' })
+    const second = locks.lock('one manager', { fairness: 'strict' })
+    await queued(locks, 'one manager', 1)
+    const other = etcdctlLock('one manager')
+    await queued(locks, 'one manager', 2)
+    await first.release()
+    const lock = await within(PATIENCE_MS, 'the second of ours', second)
+    await sleep(300)
+    expect(other.isHeld).toBe(false)
+    await lock.release()
+    await within(PATIENCE_MS, 'etcdctl to hold', other.held)
+    await other.release()
+  })
+
+  it('is before and behind two of one manager, as they came', async () => {
+    const locks = await manager()
+    const order: string[] = []
+    const one = etcdctlLock('between')
+    await within(PATIENCE_MS, 'etcdctl 1', one.held)
+    const two = locks.lock('between', { fairness: 'strict' }).then((lock) => (order.push('ours 2'), lock))
+    await queued(locks, 'between', 1)
+    const three = locks.lock('between', { fairness: 'strict' }).then((lock) => (order.push('ours 3'), lock))
+    await queued(locks, 'between', 2)
+    const four = etcdctlLock('between')
+    const fourth = four.held.then(() => (order.push('etcdctl 4'), four))
+    await queued(locks, 'between', 3)
+    let holder: { release(): Promise<unknown> } = one
+    const others: Promise<typeof holder>[] = [two, three, fourth]
+    for (const [served, next] of others.entries()) {
+      // Nobody is served before who is ahead has let go.
+      await sleep(300)
+      expect(order).toHaveLength(served)
+      await holder.release()
+      holder = await within(PATIENCE_MS, 'the next', next)
+    }
+    await holder.release()
+    expect(order).toEqual(['ours 2', 'ours 3', 'etcdctl 4'])
+  })
+
+  it('has its turn while one manager passes a lock on among its own, and is alone then', async () => {
+    const locks = await manager({ ttlMs: 60_000 })
+    const fences: bigint[] = []
+    let isOver = false
+    let holding = 0
+    const work = async () => {
+      while (!isOver) {
+        const lock = await locks.lock('passed on')
+        holding++
+        fences.push(lock.fence)
+        // So long that the fences of one claim last for longer than the test.
+        await sleep(10)
+        holding--
+        await lock.release()
+      }
+    }
+    const workers = Promise.all(Array.from({ length: 8 }, work))
+    onTestFinished(async () => {
+      isOver = true
+      await workers
+    })
+    await until('each to have had its turn', async () => fences.length > 16)
+    // One claim of the store's serves them all.
+    expect(new Set(fences.map((fence) => fence / 1024n)).size).toBe(1)
+    const other = etcdctlLock('passed on')
+    await within(3_000, 'etcdctl to hold', other.held)
+    const before = fences.length
+    expect(holding).toBe(0)
+    await sleep(500)
+    expect(fences).toHaveLength(before)
+    await other.release()
+    await until('ours to go on', async () => fences.length > before + 8)
+  })
+
   it.each(['a/b', 'a%2Fb', '100 %', 'ключ', '%', 'a\0b'])('%j is a key of its own', async (key) => {
     const [a, b] = [await manager(), await manager()]
     await a.lock(key)
@@ -172,7 +252,6 @@ describe('what it costs', () => {
     const [a, b] = [await manager({ ttlMs: 60_000 }), await manager({ ttlMs: 60_000 })]
     await b.lock('warm')
     await a.lock('busy')
-    const revision = async () => (JSON.parse(await server.ctl('get', 'x', '-w', 'json')) as { header: { revision: number } }).header.revision
     const before = await revision()
     const during = await callsDuring(server, async () => {
       for (let i = 0; i < 5; i++) expect(await b.tryLock('busy')).toBeNull()
@@ -361,15 +440,23 @@ describe('behind our back', () => {
     expect(await b.tryLock('long')).toBeNull()
   })
 
-  it('compaction disturbs nobody', async () => {
-    const [a, b] = [await manager(), await manager()]
-    const first = await a.lock('compacted')
-    const waiting = b.lock('compacted')
-    await queued(a, 'compacted', 1)
-    for (let i = 0; i < 20; i++) await (await a.lock('other')).release()
-    const { header } = JSON.parse(await server.ctl('get', 'x', '-w', 'json')) as { header: { revision: number } }
-    await server.ctl('compact', String(header.revision))
+  it('a waiter whose watch was gone while the holder released has its turn soon after, though what it missed was compacted', async () => {
+    const proxy = await startProxy({ to: { port: server.port } })
+    onTestFinished(() => proxy.close())
+    const a = await manager({ ttlMs: 60_000 })
+    const b = await manager({ ttlMs: 60_000 }, proxy.url('etcd'))
+    const first = await a.lock('missed')
+    const waiting = b.lock('missed')
+    await queued(a, 'missed', 1)
+    // Its watch is there, and has been read.
+    await sleep(300)
+    proxy.refuse()
+    proxy.cut()
     await first.release()
-    await (await within(PATIENCE_MS, 'its turn', waiting)).release()
+    // The release is not the latest, which would be kept.
+    await (await a.lock('other')).release()
+    await server.ctl('compact', String(await revision()))
+    await proxy.accept()
+    await (await within(2_000, 'its turn', waiting)).release()
   })
 })
