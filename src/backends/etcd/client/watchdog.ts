@@ -38,8 +38,9 @@ export class Watchdog {
   #lookIn(ms: number): void {
     this.stop()
     this.#lookAt = performance.now() + ms
-    // What has come while the event loop stood still is read before that is said to be nothing.
-    this.#timer = setTimeout(() => (this.#now = setImmediate(() => this.#look()).unref()), ms).unref()
+    // What has come while the event loop stood still is read before that is said to be nothing. (An immediate that does not keep the
+    // process alive runs only when something else happens.)
+    this.#timer = setTimeout(() => (this.#now = setImmediate(() => this.#look())), ms).unref()
   }
 
   #look(): void {
