@@ -1,13 +1,18 @@
 /** The client of etcd before a server that asks who it is: users and tokens, TLS and certificates. */
-import { readFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { readFileSync, rmSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { inspect } from 'node:util'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { createEtcdClient, type EtcdClient, type EtcdOptions } from '../../src/backends/etcd/client/client.js'
 import type { EtcdError } from '../../src/backends/etcd/client/errors.js'
 import { parseEtcdUrl } from '../../src/backends/etcd/url.js'
+import { connect as connectLocks, OwnershipLostError } from '../../src/index.js'
+import { makeAuthority, type Authority, type CertificateFiles } from '../support/certificate.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { watching } from '../support/etcd-watching.js'
+import { makeFolder } from '../support/processes.js'
+import { until } from '../support/until.js'
 import { within } from '../support/within.js'
 
 const PASSWORD = 'canary-p:a/s%s'
@@ -237,5 +242,59 @@ describe('TLS', () => {
     const startedAt = performance.now()
     await failure(ask({ endpoints: [etcd.endpoint, etcd.endpoint.replace('127.0.0.1', 'localhost')] }))
     expect(performance.now() - startedAt).toBeLessThan(1_000)
+  })
+})
+
+describe('TLS with a certificate of the CA, one of the server and one of ours', () => {
+  const folder = makeFolder('certificates')
+  let authority: Authority
+  let etcd: EtcdServer
+
+  beforeAll(async () => {
+    authority = await makeAuthority(folder)
+    const { ca, server } = authority
+    const files = [`--cert-file=${server.certificate}`, `--key-file=${server.key}`, `--trusted-ca-file=${ca.certificate}`]
+    // What it is told last is what it does: the certificate of its own folder is not used.
+    etcd = await startEtcd({ tls: true, args: [...files, '--client-cert-auth=true'] })
+  })
+  afterAll(async () => {
+    await etcd.stop()
+    rmSync(folder, { recursive: true })
+  })
+
+  const urlWith = ({ certificate, key }: CertificateFiles, ca = authority.ca.certificate) => {
+    return `etcds://127.0.0.1:${etcd.port}?${new URLSearchParams({ ca, cert: certificate, key }).toString()}`
+  }
+
+  it('locks, waits its turn and is told of a loss', async () => {
+    const open = async () => {
+      const locks = await connectLocks(urlWith(authority.client))
+      onTestFinished(() => locks.close())
+      return locks
+    }
+    const [locks, others] = [await open(), await open()]
+    const first = await locks.lock('k')
+    const waiting = others.lock('k')
+    await until('the other to wait', async () => {
+      for await (const { waiters } of locks.inspect('k')) return waiters.length === 1
+      return false
+    })
+    expect(await first.release()).toBe(true)
+    const second = await within(2_000, 'its turn', waiting)
+    expect(second.fence).toBeGreaterThan(first.fence)
+    const lost = once(second.signal, 'abort')
+    expect(await locks.forceRelease('k', { now: true })).toBe(true)
+    // A renewal would tell, too, but is seconds away.
+    await within(2_000, 'the loss', lost)
+    expect(second.signal.reason).toBeInstanceOf(OwnershipLostError)
+  })
+
+  it.each<[string, () => string]>([
+    ['a certificate that the CA has not signed', () => urlWith({ certificate: etcd.certificateFile, key: etcd.keyFile })],
+    ['a server whose CA is another', () => urlWith(authority.client, etcd.certificateFile)],
+  ])('says what is wrong: %s', async (_, url) => {
+    const error = await failure(connect({ ...parseEtcdUrl(url()), callTimeoutMs: 1_500 }).range({ key: bytes('a') }))
+    expect(error.message).toMatch(/No TLS with .*(CERT|ALERT|UNABLE_TO_)/i)
+    expect(error).toMatchObject({ reason: 'unreachable', mayBeDone: false })
   })
 })
