@@ -1,7 +1,4 @@
 /** Sessions, mutexes and elections on etcd: beside etcdctl, what they cost, and what happens to the server and its history. */
-import { spawn, type ChildProcess } from 'node:child_process'
-import { once } from 'node:events'
-import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import {
@@ -10,8 +7,8 @@ import {
 import { Observer } from '../../src/testing/managers.js'
 import { startEtcd, type EtcdServer } from '../support/etcd-server.js'
 import { callsDuring, watchersOf } from '../support/etcd-calls.js'
+import { Etcdctl } from '../support/etcdctl.js'
 import { startProxy } from '../support/tcp-proxy.js'
-import { pathOf } from '../support/unprivileged.js'
 import { until } from '../support/until.js'
 import { within } from '../support/within.js'
 
@@ -34,30 +31,6 @@ async function manager(options: ConnectOptions = {}, url = server.url): Promise<
 
 async function session(url?: string): Promise<Session> {
   return (await manager({}, url)).session({ ttlMs: LONG_MS })
-}
-
-/** The real one, as a process: it holds, or leads, until it is told to end. */
-class Etcdctl {
-  readonly lines: string[] = []
-  readonly #child: ChildProcess
-
-  constructor(...args: readonly string[]) {
-    const env = { ...process.env, ETCDCTL_API: '3' }
-    const path = pathOf({ name: 'etcdctl', debian: 'etcd-client' })
-    this.#child = spawn(path, [`--endpoints=${server.endpoint}`, ...args], { env, stdio: ['ignore', 'pipe', 'inherit'] })
-    createInterface(this.#child.stdout!).on('line', (line) => this.lines.push(line))
-    onTestFinished(() => void this.#child.kill('SIGKILL'))
-  }
-
-  async says(text: string): Promise<void> {
-    await until(`etcdctl to say ${text}`, async () => this.lines.some((line) => line.includes(text)))
-  }
-
-  async end(): Promise<void> {
-    const exited = once(this.#child, 'exit')
-    this.#child.kill('SIGINT')
-    await exited
-  }
 }
 
 interface Kv {
@@ -86,7 +59,7 @@ describe('beside etcdctl', () => {
   it('what leads is observed, and followed by ours when it ends', async () => {
     const election = new Election(await session(), 'theirs')
     const observer = new Observer(election)
-    const other = new Etcdctl('elect', 'theirs', 'their value')
+    const other = new Etcdctl(server, 'elect', 'theirs', 'their value')
     await observer.sees('their value')
     expect((await election.leader()).value).toBe('their value')
     const waiting = election.campaign('ours')
@@ -102,9 +75,9 @@ describe('beside etcdctl', () => {
   it('waits for ours, and hears what it says', async () => {
     const election = new Election(await session(), 'ours')
     await election.campaign('our value')
-    const listening = new Etcdctl('elect', '-l', 'ours')
+    const listening = new Etcdctl(server, 'elect', '-l', 'ours')
     await listening.says('our value')
-    const other = new Etcdctl('elect', 'ours', 'their value')
+    const other = new Etcdctl(server, 'elect', 'ours', 'their value')
     await inLine('ours', 2)
     await election.proclaim('another value')
     await listening.says('another value')
@@ -119,14 +92,14 @@ describe('beside etcdctl', () => {
 
   it('a mutex of ours and its lock exclude each other', async () => {
     const mutex = new Mutex(await session(), 'locked')
-    const first = new Etcdctl('lock', 'locked')
+    const first = new Etcdctl(server, 'lock', 'locked')
     await first.says('locked/')
     await expect(mutex.tryLock()).rejects.toThrow(LockedError)
     const waiting = mutex.lock()
     await inLine('locked', 2)
     await first.end()
     await within(PATIENCE_MS, 'our turn', waiting)
-    const second = new Etcdctl('lock', 'locked')
+    const second = new Etcdctl(server, 'lock', 'locked')
     await inLine('locked', 2)
     expect(second.lines).toEqual([])
     await mutex.unlock()
@@ -139,11 +112,11 @@ describe('beside etcdctl', () => {
     const order: string[] = []
     const [holder, two, four] = [new Mutex(await session(), 'mixed'), new Mutex(await session(), 'mixed'), new Mutex(await session(), 'mixed')]
     await holder.lock()
-    const one = new Etcdctl('lock', 'mixed')
+    const one = new Etcdctl(server, 'lock', 'mixed')
     await inLine('mixed', 2)
     const second = two.lock().then(() => order.push('ours 2'))
     await inLine('mixed', 3)
-    const three = new Etcdctl('lock', 'mixed')
+    const three = new Etcdctl(server, 'lock', 'mixed')
     await inLine('mixed', 4)
     const fourth = four.lock().then(() => order.push('ours 4'))
     await inLine('mixed', 5)

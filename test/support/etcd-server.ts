@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 import { certificateFiles, makeCertificate } from './certificate.js'
 import { freePort } from './ports.js'
 import { ServerProcess, startServer, type ServerOptions } from './server-process.js'
-import { giveAway, pathOf } from './unprivileged.js'
+import { giveAway, pathOf, runUnprivileged } from './unprivileged.js'
 import { until } from './until.js'
 
 export interface EtcdServerOptions extends ServerOptions {
@@ -43,7 +43,8 @@ export interface EtcdMember {
 export const ELECTION_TIMEOUT_MS = 500
 
 const USER = 'root'
-const CTL = { name: 'etcdctl', debian: 'etcd-client' }
+export const CTL = { name: 'etcdctl', debian: 'etcd-client' }
+export const CTL_ENV = { ...process.env, ETCDCTL_API: '3' }
 const CTL_MS = 20_000
 
 export async function startEtcd(options: EtcdServerOptions = {}): Promise<EtcdServer> {
@@ -115,9 +116,27 @@ export class EtcdServer extends ServerProcess {
       ...(clientCerts ? [`--cert=${certificate}`, `--key=${key}`] : []),
       ...(this.#password === undefined ? [] : [`--user=${USER}:${this.#password}`]),
     ]
-    const options = { env: { ...process.env, ETCDCTL_API: '3' }, timeout: CTL_MS }
+    const options = { env: CTL_ENV, timeout: CTL_MS }
     const { stdout } = await promisify(execFile)(pathOf(CTL), [...flags, ...args], options)
     return stdout.trimEnd()
+  }
+
+  /** All that it has at the moment, as a file. */
+  async snapshot(): Promise<string> {
+    const file = join(this.folder, 'snapshot')
+    await this.ctl('snapshot', 'save', file)
+    giveAway(file)
+    return file
+  }
+
+  /** Kills it, and starts it on what there was then. */
+  async restore(snapshot: string): Promise<void> {
+    await this.kill()
+    rmSync(this.#data, { recursive: true, force: true })
+    const { name, peer, initialCluster } = this.#self
+    const of = [`--name=${name}`, `--initial-advertise-peer-urls=${peer}`, `--initial-cluster=${initialCluster}`]
+    await runUnprivileged(CTL, ['snapshot', 'restore', snapshot, `--data-dir=${this.#data}`, ...of], this.folder, CTL_ENV)
+    await this.start()
   }
 
   async enableAuth(password: string): Promise<void> {
@@ -131,8 +150,7 @@ export class EtcdServer extends ServerProcess {
   protected arguments(): string[] {
     const { tls, clientCerts, tokens, tokenTtlS = 300, quotaBytes, autoCompaction, args = [], member } = this.#options
     const { certificate, key } = certificateFiles(this.folder)
-    const peer = `http://127.0.0.1:${this.#peerPort}`
-    const name = member?.name ?? 'default'
+    const { name, peer, initialCluster } = this.#self
     const all = {
       name,
       'data-dir': this.#data,
@@ -140,7 +158,7 @@ export class EtcdServer extends ServerProcess {
       'advertise-client-urls': this.endpoint,
       'listen-peer-urls': peer,
       'initial-advertise-peer-urls': member?.advertise ?? peer,
-      'initial-cluster': member?.initialCluster ?? `${name}=${peer}`,
+      'initial-cluster': initialCluster,
       'heartbeat-interval': 50,
       'election-timeout': ELECTION_TIMEOUT_MS,
       logger: 'zap',
@@ -156,6 +174,13 @@ export class EtcdServer extends ServerProcess {
       }),
     }
     return [...Object.entries(all).map(([option, value]) => `--${option}=${value}`), ...args]
+  }
+
+  get #self(): { name: string; peer: string; initialCluster: string } {
+    const { member } = this.#options
+    const peer = `http://127.0.0.1:${this.#peerPort}`
+    const name = member?.name ?? 'default'
+    return { name, peer, initialCluster: member?.initialCluster ?? `${name}=${peer}` }
   }
 
   protected isReady(_pid: number, said: string): boolean {

@@ -36,6 +36,6 @@ export function pathOf({ name, debian }: Program): string {
 }
 
 /** Runs it to its end, in a folder of the user that it runs as. */
-export async function runUnprivileged(program: Program, args: readonly string[], cwd: string): Promise<void> {
-  await promisify(execFile)(pathOf(program), args, { ...unprivileged, cwd })
+export async function runUnprivileged(program: Program, args: readonly string[], cwd: string, env = process.env): Promise<void> {
+  await promisify(execFile)(pathOf(program), args, { ...unprivileged, cwd, env })
 }

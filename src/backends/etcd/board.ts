@@ -16,6 +16,8 @@ import type { OwnClaim } from './own-claim.js'
 /** Of a write whose answer is lost, or that somebody else's came before. */
 const TRIES = 5
 const READ_AGAIN_MS = 200
+/** So long a member, or etcd 3.4 while its leader changes, may be behind what it has told already. */
+const A_MOMENT_MS = 5_000
 const A_LONG_TIME_MS = 600_000
 
 export class EtcdBoard implements Board {
@@ -89,7 +91,7 @@ export class EtcdBoard implements Board {
  *   unknown   → a watch is there, or is being made; then the candidates are read
  *   following → they are known, and each event brings them up to date
  *   following → following   the stream was lost: the next watch begins where the last has ended
- *   following → unknown     what happened meanwhile is not kept any more
+ *   following → unknown     what happened meanwhile is not kept any more, or a snapshot was restored: what was known never happened
  */
 class Observation {
   readonly #directory: string
@@ -101,6 +103,7 @@ class Observation {
   #early: WatchEvent[] = []
   /** What is known is of this revision, or later. */
   #revision = 0n
+  #behindSince: number | undefined
   #leader: KeyValue | undefined
   #watch: Watch | undefined
   #error: unknown
@@ -147,6 +150,7 @@ class Observation {
     const watch = this.#client.watch({ ...rangeOf(this.#directory), ...(from !== undefined && { startRevision: from }) }, {
       onCreated: (revision) => {
         if (isFromNow) void this.#read(revision)
+        else if (revision < this.#revision) void this.#catchUp(watch)
         // Made once more, since what it should begin with was compacted.
         isFromNow = true
       },
@@ -172,12 +176,35 @@ class Observation {
       try {
         const { kvs, revision } = await this.#client.range(rangeOf(this.#directory))
         if (this.#isOver || this.#watch !== watch) return
-        if (revision >= watchedFrom && revision >= this.#revision) return this.#known(kvs, revision)
+        if (revision >= watchedFrom && !this.#isOfThePast(revision)) return this.#known(kvs, revision)
       } catch (error) {
         if (!(error instanceof EtcdError && error.transient)) return this.#failed(error)
       }
       await sleep(READ_AGAIN_MS, undefined, { ref: false })
     }
+  }
+
+  /** The watch begins with what this member has not heard of yet; or with what it never will. */
+  async #catchUp(watch: Watch): Promise<void> {
+    while (!this.#isOver && this.#watch === watch) {
+      try {
+        const { revision } = await this.#client.range({ ...rangeOf(this.#directory), countOnly: true })
+        if (this.#isOver || this.#watch !== watch || revision >= this.#revision) return
+        if (!this.#isOfThePast(revision)) {
+          watch.close()
+          return this.#follow()
+        }
+      } catch {
+        // Asked again, as is what is of the past.
+      }
+      await sleep(READ_AGAIN_MS, undefined, { ref: false })
+    }
+  }
+
+  #isOfThePast(revision: bigint): boolean {
+    if (revision >= this.#revision) this.#behindSince = undefined
+    else this.#behindSince ??= performance.now()
+    return this.#behindSince !== undefined && performance.now() - this.#behindSince < A_MOMENT_MS
   }
 
   #known(kvs: readonly KeyValue[], revision: bigint): void {

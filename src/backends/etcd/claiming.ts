@@ -206,7 +206,7 @@ export class Claiming {
         txns.run({ ...step, kind: isUnsure ? 'claim' : 'other', directory: own.directory, lease: lease.id }),
         leases.cover(lease, sentAt),
       ])
-      checkRecent(own, outcome)
+      checkRecent(own, outcome, this.#now)
     } catch (error) {
       if (isLeaseGone(error)) leases.over(lease)
       // What may have been there went with it, and nothing comes there any more.

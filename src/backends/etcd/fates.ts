@@ -89,7 +89,7 @@ export class Fates {
 
   async look(own: OwnClaim): Promise<Line> {
     const outcome = await this.#parts.txns.run({ ...looking(own), kind: 'other' })
-    checkRecent(own, outcome)
+    checkRecent(own, outcome, this.#now)
     return lineOf(own.directory.name, outcome.responses[0])
   }
 
@@ -144,7 +144,15 @@ export class Fates {
   }
 }
 
-/** While its leader changes, etcd 3.4 may answer with what was true a moment ago: then what was just made is not in it. */
-export function checkRecent({ createRevision }: OwnClaim, { revision }: Outcome): void {
-  if (revision < createRevision) throw new BackendError('etcd has answered with what was true before.', { transient: true })
+/**
+ * While its leader changes, etcd 3.4 may answer with what was true a moment ago: then what was just made is not in it. If it does so for as
+ * long as a lease lasts, a snapshot was restored, and that is how things are now.
+ */
+export function checkRecent(own: OwnClaim, { revision }: Outcome, now: number): void {
+  if (revision >= own.createRevision) {
+    own.behindSince = Infinity
+    return
+  }
+  own.behindSince = Math.min(own.behindSince, now)
+  if (now - own.behindSince < own.lease.lastsMs) throw new BackendError('etcd has answered with what was true before.', { transient: true })
 }

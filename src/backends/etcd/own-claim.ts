@@ -21,6 +21,8 @@ export class OwnClaim {
   createRevision = 0n
   /** Since when its key is known to be there, on this lease. */
   knownSince = Infinity
+  /** Since when all answers about it were of before it was made. */
+  behindSince = Infinity
   /** While it holds: when it ends, by our clock, unless it is renewed. */
   until = Infinity
   /** Until it is answered, more may have happened than is known. */
