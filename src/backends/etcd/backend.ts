@@ -31,7 +31,7 @@ export class EtcdBackend implements Backend {
     const { leases } = this.#steps
     this.#sessionSteps = new SessionSteps(leases)
     this.#traits = {
-      // Learned when the server is asked for the first time.
+      // Learned from what the server grants.
       get minTtlMs() {
         return leases.minTtlMs
       },

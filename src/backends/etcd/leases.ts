@@ -15,7 +15,7 @@ import type { Clock, Timer } from '../../core/clock.js'
 import { BackendError } from '../../core/errors.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
-import type { WatchEvent } from './client/messages.js'
+import type { LeaseResponse, WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
 import { fromBytes, toBytes, type Keys } from './keys.js'
 import type { Txns } from './txns.js'
@@ -113,6 +113,12 @@ export class Leases {
     this.#client.leaseRevoke(id).catch(() => {})
   }
 
+  async #grant(ttlS: number, id?: bigint): Promise<LeaseResponse> {
+    const granted = await this.#client.leaseGrant(ttlS, id)
+    if (granted.ttlS > ttlS) this.#minTtlMs = granted.ttlS * 1_000
+    return granted
+  }
+
   /** One that is there, with no need to wait; or one that is being granted. */
   for(ttlMs: number, now = this.#clock.now()): Lease | Promise<Lease> {
     const ttlS = Math.ceil(ttlMs / 1_000)
@@ -136,7 +142,7 @@ export class Leases {
     const ttlS = Math.ceil(ttlMs / 1_000)
     const askedAt = this.#clock.now()
     this.#checkOpen()
-    const { id, ttlS: lastsS } = await this.#client.leaseGrant(ttlS + SLACK_S)
+    const { id, ttlS: lastsS } = await this.#grant(ttlS + SLACK_S)
     if (this.#isClosed) this.#client.leaseRevoke(id).catch(() => {})
     this.#checkOpen()
     const lease = new Lease(id, lastsS * 1_000, ttlS * 1_000, askedAt)
@@ -163,7 +169,7 @@ export class Leases {
 
   async #grantOrRenew(id: bigint, ttlS: number): Promise<number> {
     try {
-      return (await this.#client.leaseGrant(ttlS, id)).ttlS
+      return (await this.#grant(ttlS, id)).ttlS
     } catch (error) {
       if (!(error instanceof EtcdError && error.reason === 'lease-exists')) throw error
       return this.#client.keepAlive(id, (ttlS * 1_000) / SILENT_PART)
