@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config'
 const setupFiles = ['scripts/lib/end-with-vitest.mjs']
 
 /** They measure time, memory or speed. */
-const alone = ['bench', 'peers', 'redis-convoy', 'redis-leaks', 'sqlite'].map((name) => `test/process/${name}.test.ts`)
+const alone = ['bench', 'peers', 'redis-convoy', 'redis-leaks', 'etcd-leaks', 'sqlite'].map((name) => `test/process/${name}.test.ts`)
 
 export default defineConfig({
   test: {
