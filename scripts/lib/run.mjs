@@ -9,6 +9,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { root } from './paths.mjs'
 
 const KILL_AFTER_MS = 10_000
+/** etcd's programs end if a setting is in the environment, as whoever works with etcd has it, and on the command line, as ours are. */
+const OF_ETCD = /^ETCD(CTL)?_/
 const children = new Set()
 let interrupted
 
@@ -22,6 +24,7 @@ export class Stop extends Error {
 
 /** Runs a command's main function, turns how it ended into the exit code, and calls `last` when all else has been said. */
 export async function main(body, last) {
+  for (const name of Object.keys(process.env)) if (OF_ETCD.test(name)) delete process.env[name]
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, interrupt)
   // npm runs scripts through a shell, which dies of a signal without passing it on.
   const parent = process.ppid
