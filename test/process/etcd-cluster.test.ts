@@ -352,7 +352,8 @@ describe('a server that', () => {
     for (let i = 0; i < 20; i++) await server.ctl('put', `filler ${i}`, filler).catch(() => {})
     const refused = await locks.lock('new', { waitMs: 500 }).catch((error: unknown) => error as Error)
     expect((refused as Error).message).toContain('database space exceeded')
-    // In one breath with one that is refused: they are one request, which fails, and then one each.
+    // In one breath with one that is refused: they are one request, which fails, and then the release is one. What may have been put all the
+    // same is deleted.
     const during = await callsDuring(server, async () => {
       const [newer, released] = await Promise.all([locks.lock('newer', { waitMs: 500 }).catch((error: unknown) => error as Error), held.release()])
       expect((newer as Error).message).toContain('database space exceeded')

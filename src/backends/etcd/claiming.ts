@@ -121,7 +121,7 @@ export class Claiming {
     if (isLeaseGone(error)) leases.over(lease)
     if (lease.isOver && claim.lease) return asker.failed(hasEnded(claim.lease))
     if (lease.isOver && tries < TRIES) return this.#ask(claim, ifBusy, asker, tries + 1)
-    fates.maybeThere(own!)
+    fates.maybeThere(own!, error)
     asker.failed(error)
   }
 
@@ -211,7 +211,7 @@ export class Claiming {
       if (isLeaseGone(error)) leases.over(lease)
       // What may have been there went with it, and nothing comes there any more.
       if (own.lease.isOver) return this.#askAnew(own, ifBusy)
-      fates.maybeThere(own)
+      fates.maybeThere(own, error)
       throw error
     }
     const line = lineAfter(own, outcome)

@@ -7,8 +7,8 @@ export function etcdError(error: unknown): HoldfastError {
   if (error instanceof HoldfastError) return error
   const message = error instanceof Error ? error.message : String(error)
   const what = message.startsWith('etcd: ') ? message.slice('etcd: '.length) : message
-  const hint = error instanceof EtcdError && error.reason === 'no-space'
-    ? '. Until somebody compacts and defragments it and disarms the alarm, locks can only be released'
+  const hint = isNoSpace(error)
+    ? '. Until somebody compacts and defragments it and disarms the alarm (etcdctl compact, defrag, alarm disarm), what is held can be released, and little is given'
     : ''
   // Whoever asks again gets another lease.
   const transient = isLeaseGone(error) || (error instanceof EtcdError && error.transient)
@@ -17,6 +17,10 @@ export function etcdError(error: unknown): HoldfastError {
 
 export function asFailed(error: unknown): Failed {
   return { status: 'failed', error: etcdError(error) }
+}
+
+export function isNoSpace(error: unknown): boolean {
+  return error instanceof EtcdError && error.reason === 'no-space'
 }
 
 export function isLeaseGone(error: unknown): boolean {

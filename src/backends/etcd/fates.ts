@@ -1,7 +1,7 @@
 /** What becomes of the claims of this process, whoever was asked about them or has told of them. */
 import { BackendError } from '../../core/errors.js'
 import type { RangeResponse } from './client/messages.js'
-import { mayBeDone } from './errors.js'
+import { isNoSpace, mayBeDone } from './errors.js'
 import { toBytes } from './keys.js'
 import type { Lease } from './leases.js'
 import { standingOf, type Line, type Standing } from './line.js'
@@ -78,10 +78,13 @@ export class Fates {
     if (!mayBeDone(error)) this.gone(own, false)
   }
 
-  /** It may be there. Unless it is asked for again, it goes at its TTL: else it would stay for as long as its lease is kept alive. */
-  maybeThere(own: OwnClaim): void {
+  /**
+   * It may be there. Unless it is asked for again, it goes at its TTL: else it would stay for as long as its lease is kept alive. For want
+   * of space nobody asks again, and no more can come of it than has.
+   */
+  maybeThere(own: OwnClaim, error: unknown): void {
     if (own.state !== 'asked') return
-    own.until = this.#now + own.value.ttl
+    own.until = this.#now + (isNoSpace(error) ? 0 : own.value.ttl)
     this.#parts.sweeper.lookAt(own.until)
   }
 

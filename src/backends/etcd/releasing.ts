@@ -87,13 +87,13 @@ export class Releasing {
   }
 
   /** For `Deletion`, as is the next. */
-  deleted({ own, wasHeld, wasUnsure, asker }: Deletion, { succeeded, responses }: Outcome): void {
+  deleted({ own, wasHeld, wasUnsure, asker }: Deletion, { succeeded, responses, isRepeated }: Outcome): void {
     const { fates, others } = this.#parts
     const deleted = succeeded ? (responses.at(-1) as DeleteResponse).deleted : 0
     fates.gone(own, deleted === 1 && own.isSpotless(2))
     // It may have gone to another lease without our knowing.
     if (!succeeded && own.moves > 0) return follow(others.release(own.claim), asker)
-    if (deleted === 0) return asker.answered(wasUnsure ? UNKNOWN : NOT_HELD)
+    if (deleted === 0) return asker.answered(wasUnsure || isRepeated ? UNKNOWN : NOT_HELD)
     if (wasHeld) return asker.answered(RELEASED)
     const line = lineOf(own.directory.name, responses[0])
     const standing = line.find(own.key)

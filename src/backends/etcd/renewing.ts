@@ -140,7 +140,7 @@ export class Renewing {
       } catch (error) {
         if (!answer) fates.unanswered(own, error)
         if (isLeaseGone(error)) leases.over(lease)
-        fates.maybeThere(own)
+        fates.maybeThere(own, error)
         throw error
       }
       fates.gone(own, true)

@@ -6,14 +6,16 @@
  * - All that is created in one transaction has one revision. So two claims on one resource never share one: both would be first.
  * - Conditions are joined, too: the common case is that all of them are true. If one is not, nothing has happened, and each step is
  *   sent without one, or with its own, in a transaction within the transaction; and so is what comes next, for a while.
- * - What is wrong with one step (a lease that is gone, a key that is forbidden, no space for what is new) fails the whole: then
- *   releases are sent by themselves, claims by their leases, and at last each alone.
+ * - What is wrong with one step (a lease that is gone, a key that is forbidden) fails the whole: then releases are sent by themselves,
+ *   claims by their leases, and at last each alone. Of what fails for want of space only what takes none is sent again: it may all have
+ *   been carried out.
  */
 import { promised, type Asker } from './askers.js'
 import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
 import type { Compare, RequestOp, ResponseOp, TxnRequest, TxnResponse } from './client/messages.js'
 import type { Directories, Directory } from './directories.js'
+import { isNoSpace } from './errors.js'
 
 export interface Step {
   readonly kind: 'release' | 'claim' | 'other'
@@ -34,6 +36,8 @@ export interface Outcome {
   readonly succeeded: boolean
   readonly responses: readonly ResponseOp[]
   readonly revision: bigint
+  /** What came of an earlier try is not known. */
+  readonly isRepeated?: boolean
 }
 
 export interface Pending {
@@ -101,16 +105,16 @@ export class Txns {
   }
 
   /** `joined`: with the conditions of all as one. */
-  async #send(part: readonly Pending[], joined: boolean): Promise<void> {
+  async #send(part: readonly Pending[], joined: boolean, isRepeated = false): Promise<void> {
     let answer: TxnResponse
     try {
       answer = await this.#client.txn(requestOf(part, joined))
     } catch (error) {
-      return this.#failed(part, error, joined)
+      return this.#failed(part, error, joined, isRepeated)
     }
     if (joined && !answer.succeeded) {
       this.#wary = WARY_FOR
-      await Promise.all(parts(part, false).map((smaller) => this.#send(smaller, false)))
+      await Promise.all(parts(part, false).map((smaller) => this.#send(smaller, false, isRepeated)))
       return
     }
     for (const pending of part) this.#isOver(pending)
@@ -120,22 +124,29 @@ export class Txns {
       const responses = answer.responses.slice(at, at + ops.length)
       at += ops.length
       const [own] = responses
-      tell(asker, own?.kind === 'txn' ? { ...own, revision: answer.revision } : { succeeded: true, responses, revision: answer.revision })
+      const { revision } = answer
+      tell(asker, own?.kind === 'txn' ? { ...own, revision, isRepeated } : { succeeded: true, responses, revision, isRepeated })
     }
   }
 
-  async #failed(part: readonly Pending[], error: unknown, joined: boolean): Promise<void> {
-    const isRefused = error instanceof EtcdError && !error.mayBeDone && !error.transient
-    if (!isRefused || part.length === 1) {
-      for (const pending of part) this.#isOver(pending)
-      for (const { asker } of part) asker.failed(error)
-      return
+  async #failed(part: readonly Pending[], error: unknown, joined: boolean, isRepeated: boolean): Promise<void> {
+    if (isNoSpace(error) && part.some(takesSpace)) {
+      const rest = part.filter((one) => !takesSpace(one))
+      if (rest.length > 0) void this.#send(rest, joined, true)
+      return this.#fail(part.filter(takesSpace), error)
     }
+    const isRefused = error instanceof EtcdError && !error.mayBeDone && !error.transient
+    if (!isRefused || part.length === 1) return this.#fail(part, error)
     const smaller = divided(part, error)
     // What comes after releases waits for them; all else need not wait for one that is not answered.
     const isMixed = isRelease(part[0]!) && !isRelease(part.at(-1)!)
-    if (isMixed) for (const one of smaller) await this.#send(one, joined)
-    else await Promise.all(smaller.map((one) => this.#send(one, joined)))
+    if (isMixed) for (const one of smaller) await this.#send(one, joined, isRepeated)
+    else await Promise.all(smaller.map((one) => this.#send(one, joined, isRepeated)))
+  }
+
+  #fail(part: readonly Pending[], error: unknown): void {
+    for (const pending of part) this.#isOver(pending)
+    for (const { asker } of part) asker.failed(error)
   }
 }
 
@@ -160,6 +171,10 @@ function tell(asker: Asker<Outcome>, outcome: Outcome): void {
 
 function isRelease({ step }: Pending): boolean {
   return step.kind === 'release'
+}
+
+function takesSpace({ step: { success, failure = [] } }: Pending): boolean {
+  return [...success, ...failure].some(({ kind }) => kind === 'put')
 }
 
 /** Of a claim: of those in one directory one is on its way at a time. */

@@ -66,7 +66,7 @@ const REASONS: readonly (readonly [RegExp, EtcdReason])[] = [
   [/lease already exists/, 'lease-exists'],
   [/database space exceeded/, 'no-space'],
   [/too many operations in txn/, 'too-many-operations'],
-  [/request is too large|message larger than max/, 'too-large'],
+  [/request is too large|received message.* larger than max/, 'too-large'],
   [/duplicate key given/, 'duplicate-key'],
   [/permission denied/, 'permission'],
   [/authentication failed|user name is empty|invalid auth token/, 'unauthenticated'],
@@ -80,14 +80,18 @@ const REASONS: readonly (readonly [RegExp, EtcdReason])[] = [
  * A server says these before it does anything. Of all else that it calls unavailable it does not know what will come of
  * it.
  */
-const NOT_BEGUN = /no leader|leader changed|not capable|unhealthy cluster|too many requests|proposal dropped/
+const NOT_BEGUN = /no leader|leader changed|not capable|unhealthy cluster|too many requests|proposal dropped|not supported for learner/
+
+/** Of gRPC's codes, those that say that the request itself would not do: the others leave open what has come of it. */
+const REFUSALS = [3, 5, 6, 7, 8, 9, 11, 12, 16]
 
 /** What the server said. */
 export function statusError(code: number, message: string): EtcdError {
   const known = REASONS.find(([pattern]) => pattern.test(message))?.[1]
   const reason = code === CODE.unauthenticated ? 'unauthenticated' : (known ?? reasonOf(code))
   const notBegun = NOT_BEGUN.test(message)
-  const isUnsure = reason === 'timeout' || reason === 'unreachable' || (reason === 'other' && isVague(code))
+  // What was asked for when there was space, and carried out when there was none, is there all the same: it is told as what was refused.
+  const isUnsure = reason === 'timeout' || reason === 'unreachable' || reason === 'no-space' || (reason === 'other' && !REFUSALS.includes(code))
   return new EtcdError(`etcd: ${message.replace(/^etcdserver: /, '') || `code ${code}`}`, {
     code,
     reason,
@@ -99,10 +103,6 @@ export function statusError(code: number, message: string): EtcdError {
 function reasonOf(code: number): EtcdReason {
   if (code === CODE.unavailable) return 'unreachable'
   return code === CODE.deadlineExceeded ? 'timeout' : 'other'
-}
-
-function isVague(code: number): boolean {
-  return code === CODE.cancelled || code === CODE.unknown || code === CODE.internal
 }
 
 /** OpenSSL's and Node's names for certificates that do not convince, on either side. They stay so. */
