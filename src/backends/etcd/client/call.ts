@@ -13,6 +13,7 @@ import { statusOf } from './headers.js'
 import type { Fields } from './hpack.js'
 import type { Http2Stream, StreamListener } from './http2.js'
 import type { Lane } from './lane.js'
+import { onSilence } from './silence.js'
 
 export interface CallKind {
   readonly path: string
@@ -84,8 +85,8 @@ class Call {
   /** Its timer keeps the process alive; the connection does not. */
   start(): void {
     const { timeoutMs } = this.#calls
-    if (this.#kind.repeatable) this.#timer = setTimeout(() => this.#halfTime(), timeoutMs / 2)
-    else this.#timer = setTimeout(() => this.#expire(), timeoutMs)
+    if (this.#kind.repeatable) this.#timer = onSilence(timeoutMs / 2, () => this.#halfTime())
+    else this.#timer = onSilence(timeoutMs, () => this.#expire())
     this.#try()
   }
 
@@ -149,8 +150,9 @@ class Call {
 
   /** Of what may be carried out twice, a silent connection is not waited for to the end. */
   #halfTime(): void {
+    if (this.#isOver) return
     const halfMs = this.#calls.timeoutMs / 2
-    this.#timer = setTimeout(() => this.#expire(), halfMs)
+    this.#timer = onSilence(halfMs, () => this.#expire())
     const attempt = this.#attempt
     if (!attempt?.isSilent) return
     attempt.cancel()
@@ -161,6 +163,7 @@ class Call {
   }
 
   #expire(): void {
+    if (this.#isOver) return
     const { lane, timeoutMs } = this.#calls
     const attempt = this.#attempt
     // Of what was sent, trouble with other endpoints says nothing.

@@ -7,6 +7,7 @@ import { connect as connectTcp, isIP, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { connectionError, silentError } from './errors.js'
 import { RequestFields, type RequestAbout } from './headers.js'
+import { onSilence } from './silence.js'
 import { Http2, type ConnectionListener, type Http2Stream, type StreamListener } from './http2.js'
 
 export interface TlsOptions {
@@ -23,12 +24,14 @@ export interface TlsOptions {
 interface Opening {
   readonly resolve: () => void
   readonly reject: (error: Error) => void
-  readonly timer: NodeJS.Timeout
+  timer: NodeJS.Timeout | undefined
 }
 
 /** A server takes more than one in 5 s for an attack, and ends the connection. */
 const PING_EVERY_MS = 6_000
 const PING_ANSWER_MS = 3_000
+/** A timer that is later than this was kept from running. */
+const STALL_MS = 50
 /** HTTP/2 has numbers for 2^30. */
 const MOST_REQUESTS = 10 ** 8
 
@@ -55,6 +58,8 @@ export class Connection implements ConnectionListener {
     this.#fields = new RequestFields(url)
     const socket = connect(url, tls)
     socket.unref()
+    // If the first address of a name does not work, the next has a handle of its own.
+    socket.once('connect', () => socket.unref())
     this.#http2 = new Http2(socket, this)
   }
 
@@ -110,9 +115,19 @@ export class Connection implements ConnectionListener {
 
   #ready(timeoutMs: number): Promise<void> {
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => this.destroy(silentError(this.endpoint, timeoutMs)), timeoutMs).unref()
-      this.#opening = { resolve, reject, timer }
+      this.#opening = { resolve, reject, timer: undefined }
+      this.#giveUpIn(timeoutMs, timeoutMs)
     })
+  }
+
+  /** For as long as the event loop has stood still meanwhile, nothing could be heard. */
+  #giveUpIn(ms: number, timeoutMs: number): void {
+    const dueAt = performance.now() + ms
+    this.#opening!.timer = setTimeout(() => {
+      const lateMs = performance.now() - dueAt
+      if (lateMs < STALL_MS) this.destroy(silentError(this.endpoint, timeoutMs))
+      else this.#giveUpIn(Math.min(lateMs, timeoutMs), timeoutMs)
+    }, ms).unref()
   }
 
   #settle(): Opening | undefined {
@@ -136,11 +151,9 @@ export class Connection implements ConnectionListener {
     const wasHeard = performance.now() - this.heardAt < PING_EVERY_MS
     this.#pingTimer = this.#pingLater()
     if (wasHeard) return
-    const timer = setTimeout(() => this.destroy(silentError(this.endpoint, PING_ANSWER_MS)), PING_ANSWER_MS).unref()
-    this.#http2.ping(() => {
-      clearTimeout(timer)
-      this.heard()
-    })
+    const pingedAt = performance.now()
+    onSilence(PING_ANSWER_MS, () => this.heardAt < pingedAt && this.destroy(silentError(this.endpoint, PING_ANSWER_MS))).unref()
+    this.#http2.ping(() => this.heard())
   }
 }
 

@@ -44,6 +44,10 @@ export class RequestFields {
   }
 }
 
+/** By these, a proxy that has lost its servers for a moment. */
+const PASSING = ['429', '502', '503', '504']
+const UNAVAILABLE = { code: CODE.unavailable, reason: 'unreachable', mayBeDone: true, transient: true } as const
+
 /** The status that ends a call: undefined if that is not said here, null if all went well. */
 export function statusOf(fields: Fields): EtcdError | null | undefined {
   const status = fields['grpc-status']
@@ -51,6 +55,7 @@ export function statusOf(fields: Fields): EtcdError | null | undefined {
   if (status !== undefined) return statusError(Number(status), decode(fields['grpc-message'] ?? ''))
   const http = fields[':status']
   if (http === undefined || http === '200') return undefined
+  if (PASSING.includes(http)) return new EtcdError(`Before etcd something answers with HTTP status ${http}`, UNAVAILABLE)
   const options = { code: CODE.unknown, reason: 'other', mayBeDone: true } as const
   return new EtcdError(`This is no etcd: it answers with HTTP status ${http}`, options)
 }

@@ -35,7 +35,7 @@ const END_HEADERS = 0x4
 const PADDED = 0x8
 const PRIORITY = 0x20
 
-const SETTING = { enablePush: 2, maxStreams: 3, initialWindow: 4, maxFrame: 5 } as const
+const SETTING = { tableSize: 1, enablePush: 2, maxStreams: 3, initialWindow: 4, maxFrame: 5 } as const
 const REFUSED_STREAM = 7
 const CANCEL = 8
 
@@ -44,6 +44,10 @@ const HEAD_BYTES = 9
 /** What everybody may send until told otherwise; of a frame we never tell. */
 const FIRST_WINDOW = 65_535
 const MAX_FRAME = 16_384
+/** Header fields that are sent may refer to so many bytes of earlier ones; ours do not, but who allows for less wants to be told. */
+const FIRST_TABLE_SIZE = 4_096
+const NO_TABLE = Buffer.of(0x20)
+const NOTHING = Buffer.alloc(0)
 const MAX_FIELDS_BYTES = 1 << 18
 /** What may be on its way to us, in all and for each stream. */
 const WINDOW = 1 << 20
@@ -85,6 +89,8 @@ export class Http2 {
   #firstWindow = FIRST_WINDOW
   #window = FIRST_WINDOW
   #received = 0
+  /** Of the next header fields. Nothing more once it was sent: we have no table that could become smaller. */
+  #fieldsBeginWith: Buffer | undefined
   /** What is to be written, in one piece. */
   #out: Buffer[] = []
   /** What pings of the server's have said, that is to be said back. */
@@ -150,6 +156,7 @@ export class Http2 {
       this.#flush()
     } else {
       this.#waiting = this.#waiting.filter((one) => one !== stream)
+      this.#closeIfDone()
     }
   }
 
@@ -186,7 +193,9 @@ export class Http2 {
     stream.id = this.#lastId
     stream.window = this.#firstWindow
     this.#streams.set(stream.id, stream)
-    this.#frame(FRAME.headers, END_HEADERS, stream.id, stream.fields)
+    const begin = this.#fieldsBeginWith
+    this.#frame(FRAME.headers, END_HEADERS, stream.id, begin?.length ? Buffer.concat([begin, stream.fields]) : stream.fields)
+    if (begin) this.#fieldsBeginWith = NOTHING
     this.#sendData(stream)
   }
 
@@ -198,8 +207,8 @@ export class Http2 {
   #sendData(stream: Stream): void {
     while (stream.unsent) {
       const { unsent } = stream
-      const size = Math.min(unsent.length, this.#maxFrame, this.#window, stream.window)
-      if (size <= 0 && unsent.length > 0) return
+      const size = Math.max(0, Math.min(unsent.length, this.#maxFrame, this.#window, stream.window))
+      if (size === 0 && unsent.length > 0) return
       const isWhole = size === unsent.length
       stream.unsent = isWhole ? undefined : unsent.subarray(size)
       stream.window -= size
@@ -257,7 +266,10 @@ export class Http2 {
         at = end
       }
     } catch (error) {
-      if (error instanceof ProtocolError || error instanceof HpackError) return this.destroy(error)
+      const isTheirs = error instanceof ProtocolError || error instanceof HpackError
+      // After a mistake of a listener, too, it is not known any more what comes next.
+      this.destroy(error as Error)
+      if (isTheirs) return
       throw error
     }
     this.#rest = at < bytes.length ? bytes.subarray(at) : undefined
@@ -353,7 +365,8 @@ export class Http2 {
     if (payload.length % 6 !== 0) throw new ProtocolError('settings that are cut off')
     for (let at = 0; at < payload.length; at += 6) {
       const [name, value] = [payload.readUInt16BE(at), uint32(payload, at + 2)]
-      if (name === SETTING.maxStreams) this.#maxStreams = value
+      if (name === SETTING.tableSize && value < FIRST_TABLE_SIZE) this.#fieldsBeginWith ??= NO_TABLE
+      else if (name === SETTING.maxStreams) this.#maxStreams = value
       else if (name === SETTING.maxFrame) this.#maxFrame = value
       else if (name === SETTING.initialWindow) {
         for (const stream of this.#streams.values()) stream.window += value - this.#firstWindow

@@ -5,6 +5,7 @@
 import { closedError, CODE, EtcdError, silentError } from './errors.js'
 import { frame } from './frames.js'
 import { readLease, writeLeaseId } from './messages.js'
+import { onSilence } from './silence.js'
 import { StandingStream, type StreamUser } from './standing-stream.js'
 import { Watchdog } from './watchdog.js'
 import { Reader } from './wire.js'
@@ -41,7 +42,7 @@ export class KeepAlives implements StreamUser {
   ask(id: bigint, silentMs: number): Promise<number> {
     if (this.#isClosed) return Promise.reject(closedError(false))
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => this.#giveUp(ask), this.#timeoutMs)
+      const timer = onSilence(this.#timeoutMs, () => this.#giveUp(ask))
       // Another endpoint should have its chance before the time is up.
       const limitMs = Math.min(silentMs, this.#timeoutMs / 2)
       const ask: Ask = { id, silentMs: limitMs, resolve, reject, timer, sentAt: 0, isGivenUp: false }
@@ -93,6 +94,7 @@ export class KeepAlives implements StreamUser {
   }
 
   #giveUp(ask: Ask): void {
+    if (!this.#asks.includes(ask)) return
     ask.isGivenUp = true
     if (!this.#stream.isOpen) this.#asks = this.#asks.filter((one) => one !== ask)
     const why = this.#trouble ? `: ${this.#trouble.message}` : ''

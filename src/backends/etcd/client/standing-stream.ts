@@ -30,6 +30,8 @@ export class StandingStream {
   readonly #closing = new AbortController()
   #current: OpenStream | undefined
   #isOpening = false
+  /** Since anything was last heard on a stream: another would not be any better. */
+  #hasNewToken = false
   #generation = 0
 
   constructor(lane: Lane, auth: Auth, user: StreamUser) {
@@ -71,7 +73,7 @@ export class StandingStream {
   renewToken(why: EtcdError): void {
     const current = this.#current
     if (!current) return
-    this.#auth.forget(current.token)
+    this.#forgetToken(current.token)
     current.connection.cancel(current.stream)
     this.#lost(current, why)
   }
@@ -87,8 +89,10 @@ export class StandingStream {
     this.#isOpening = true
     const { signal } = this.#closing
     for (let tries = 0; this.#user.isWanted() && !signal.aborted; tries++) {
+      let isConnected = false
       try {
         const connection = this.#lane.connection ?? (await this.#lane.ready())
+        isConnected = true
         if (this.#auth.token === undefined) await this.#auth.obtain()
         // Either may have gone while the other was awaited.
         if (signal.aborted) break
@@ -97,7 +101,7 @@ export class StandingStream {
         break
       } catch {
         // A connection that fails has its own pauses, by endpoint. What is wrong otherwise will not be right so soon.
-        if (this.#lane.trouble?.transient) continue
+        if (!isConnected && this.#lane.trouble?.transient) continue
         const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** tries, LONGEST_PAUSE_MS) * (0.5 + Math.random())
         await sleep(pauseMs, undefined, { ref: false, signal }).catch(() => {})
       }
@@ -115,6 +119,7 @@ export class StandingStream {
         connection.heard()
         if (!isCurrent()) return
         this.#lane.worked(connection)
+        this.#hasNewToken = false
         try {
           deframer.push(chunk, (message) => this.#user.onMessage(message))
         } catch (error) {
@@ -125,7 +130,7 @@ export class StandingStream {
       onClosed: () => {
         if (!isCurrent()) return
         const why = status ?? connectionError(connection.endpoint, connection.trouble)
-        if (why.reason === 'unauthenticated') this.#auth.forget(token)
+        if (why.reason === 'unauthenticated' && this.#auth.isAsked && !this.#hasNewToken) this.#forgetToken(token)
         else this.#lane.leave(connection, why, { reuse: true })
         this.#lost(current, why)
       },
@@ -134,6 +139,11 @@ export class StandingStream {
     this.#current = current
     this.#generation++
     this.#user.onOpen()
+  }
+
+  #forgetToken(token: string): void {
+    this.#hasNewToken = true
+    this.#auth.forget(token)
   }
 
   #lost(current: OpenStream, why: EtcdError): void {

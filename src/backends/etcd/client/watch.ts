@@ -2,6 +2,7 @@
  * Watches, all on one stream. One is: new → asked for → there → (the stream is lost) new … → closed. The server answers
  * requests for watches in their order, and gives each a number, which events carry.
  */
+import { setMaxListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Auth } from './auth.js'
 import { CODE, EtcdError, silentError, statusError } from './errors.js'
@@ -31,6 +32,7 @@ export interface Watch {
 interface Entry {
   readonly request: WatchRequest
   readonly listener: WatchListener
+  readonly isAbout: (key: Buffer) => boolean
   /** From then on what it began with is of no interest. */
   hasBegun: boolean
   id: bigint | undefined
@@ -45,6 +47,13 @@ interface Entry {
 
 const FIRST_PAUSE_MS = 500
 const LONGEST_PAUSE_MS = 15_000
+/** A range that ends with this goes on to the last key. */
+const NO_END = Buffer.alloc(1)
+
+/** As `etcd grpc-proxy` does, which does not answer in the order in which it is asked. */
+const MIXED_UP = new EtcdError('What answers as etcd tells one watch of what is another’s', {
+  code: CODE.internal, reason: 'other', transient: true,
+})
 
 export class Watches implements StreamUser {
   readonly path = '/etcdserverpb.Watch/Watch'
@@ -62,6 +71,8 @@ export class Watches implements StreamUser {
 
   constructor(lane: Lane, auth: Auth, timeoutMs: number, mayRead: (request: WatchRequest) => Promise<void>) {
     this.#stream = new StandingStream(lane, auth, this)
+    // Each watch that is refused waits for it.
+    setMaxListeners(0, this.#closing.signal)
     // As with calls, another endpoint should have its chance before whoever waits has lost patience.
     this.#leastPatienceMs = timeoutMs / 2
     this.#patienceMs = this.#leastPatienceMs
@@ -69,7 +80,8 @@ export class Watches implements StreamUser {
   }
 
   watch(request: WatchRequest, listener: WatchListener): Watch {
-    const entry: Entry = { request, listener, hasBegun: false, id: undefined, events: [], isClosed: false, refusals: 0, sentAt: 0, silentMs: 0 }
+    const isAbout = within(request)
+    const entry: Entry = { request, listener, isAbout, hasBegun: false, id: undefined, events: [], isClosed: false, refusals: 0, sentAt: 0, silentMs: 0 }
     this.#entries.add(entry)
     if (this.#stream.isOpen) this.#askFor(entry)
     else this.#stream.want()
@@ -159,6 +171,7 @@ export class Watches implements StreamUser {
   #happened({ watchId, events, fragment, revision }: WatchResponse): void {
     const entry = this.#byId.get(watchId)
     if (!entry || entry.isClosed) return
+    if (!entry.isAbout(events[0]!.key)) return this.#stream.drop(MIXED_UP)
     if (!fragment && entry.events.length === 0) return entry.listener.onEvents(events, revision)
     entry.events.push(...events)
     if (fragment) return
@@ -172,20 +185,19 @@ export class Watches implements StreamUser {
     const { generation } = this.#stream
     const isStale = () => entry.isClosed || this.#stream.generation !== generation
     const refusal = statusError(CODE.unknown, reason)
+    let again = () => this.#askFor(entry)
     try {
-      if (refusal.reason === 'permission' || refusal.reason === 'unauthenticated') {
-        await this.#mayRead(entry.request)
-        if (!isStale()) this.#stream.renewToken(refusal)
-        return
-      }
-      throw refusal
+      if (refusal.reason !== 'permission' && refusal.reason !== 'unauthenticated') throw refusal
+      await this.#mayRead(entry.request)
+      again = () => this.#stream.renewToken(refusal)
+      if (entry.refusals++ === 0) return void (isStale() || again())
     } catch (error) {
       if (isStale()) return
       if (error instanceof EtcdError && !error.transient) entry.listener.onRefused?.(error)
     }
     const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** entry.refusals++, LONGEST_PAUSE_MS)
     await sleep(pauseMs, undefined, { ref: false, signal: this.#closing.signal }).catch(() => {})
-    if (!isStale()) this.#askFor(entry)
+    if (!isStale()) again()
   }
 
   #end(entry: Entry): void {
@@ -196,4 +208,12 @@ export class Watches implements StreamUser {
     this.#byId.delete(entry.id)
     this.#stream.send(frame(entry.id, writeWatchCancel))
   }
+}
+
+/** Tells whether a key is what is watched. */
+function within({ key, rangeEnd }: WatchRequest): (key: Buffer) => boolean {
+  const first = Buffer.from(key as string, 'latin1')
+  if (rangeEnd === undefined) return (one) => one.equals(first)
+  const end = Buffer.from(rangeEnd as string, 'latin1')
+  return (one) => one.compare(first) >= 0 && (one.compare(end) < 0 || end.equals(NO_END))
 }

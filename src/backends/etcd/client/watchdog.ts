@@ -1,4 +1,5 @@
 /** Looks whether a stream answers what it should: HTTP/2 can be in the best of health while a server has lost its leader, or stands still. */
+import { onSilence } from './silence.js'
 
 export interface Expected {
   readonly sentAt: number
@@ -12,7 +13,6 @@ export class Watchdog {
   readonly #onSilent: (silentMs: number) => void
   #heardAt = 0
   #timer: NodeJS.Timeout | undefined
-  #now: NodeJS.Immediate | undefined
   #lookAt = Infinity
 
   constructor(expected: () => readonly Expected[], onSilent: (silentMs: number) => void) {
@@ -31,16 +31,14 @@ export class Watchdog {
 
   stop(): void {
     clearTimeout(this.#timer)
-    clearImmediate(this.#now)
     this.#lookAt = Infinity
   }
 
   #lookIn(ms: number): void {
     this.stop()
-    this.#lookAt = performance.now() + ms
-    // What has come while the event loop stood still is read before that is said to be nothing. (An immediate that does not keep the
-    // process alive runs only when something else happens.)
-    this.#timer = setTimeout(() => (this.#now = setImmediate(() => this.#look())), ms).unref()
+    const at = performance.now() + ms
+    this.#lookAt = at
+    this.#timer = onSilence(ms, () => this.#lookAt === at && this.#look()).unref()
   }
 
   #look(): void {
