@@ -1,6 +1,7 @@
 /** What can be done to claims of any process, as they stand in a line. Each only as it was seen: it may be another by now. */
 import type { Claim, ReleaseState, RevokeState } from '../../core/backend.js'
 import { writeValue } from './claim-value.js'
+import { BackendError } from '../../core/errors.js'
 import type { EtcdClient } from './client/client.js'
 import type { Compare, RequestOp } from './client/messages.js'
 import { endOf, toBytes, type Keys } from './keys.js'
@@ -11,8 +12,8 @@ import type { Outcome, Txns } from './txns.js'
 
 /** Between a read and what is written on the strength of it, somebody may have come. */
 export const TRIES = 5
-/** Of the holders of one resource. */
-const MOST_AT_ONCE = 100
+/** Of the holders of one resource, each with a message. */
+const MOST_AT_ONCE = 50
 
 export class Others {
   readonly #client: EtcdClient
@@ -52,45 +53,68 @@ export class Others {
       const line = await this.read(directory)
       const holders = line.standings.slice(0, line.holders)
       if (holders.length === 0) return 'free'
-      const ours = holders.filter(({ value }) => value !== undefined)
+      const ours = holders.filter(isOurs)
       if (when === 'told' && ours.length === 0) return 'outsider'
-      const outcomes = when === 'now'
-        ? inTransactions(holders).map((some) => this.delete(some))
-        : inTransactions(ours).map((some) => this.#markRevoked(some))
-      const isDone = (await Promise.all(outcomes)).every(({ succeeded }) => succeeded)
-      if (!isDone && tries < TRIES) continue
-      // Awaited: whoever revokes may close at once, and nothing else would tell them.
-      const told = this.tellHolders(line, when === 'now' ? 'lost' : 'revoked')
-      // What is freed is freed: they find out by themselves.
-      await (when === 'now' ? told.catch(() => {}) : told)
-      return when === 'now' ? 'freed' : 'told'
+      const isDone = when === 'now' ? await this.#free(holders) : await this.#markRevoked(ours)
+      if (isDone) return when === 'now' ? 'freed' : 'told'
+      if (tries === TRIES) throw new BackendError('The claims of the holders are being changed by others.', { transient: true })
     }
   }
 
-  #markRevoked(standings: readonly Standing[]): Promise<Outcome> {
-    const success = standings.map(({ key, value }): RequestOp => ({
-      kind: 'put', key: toBytes(key), value: writeValue({ ...value!, revoked: true }), ignoreLease: true,
+  /** → whether all of them were as they were seen. */
+  async #free(holders: readonly Standing[]): Promise<boolean> {
+    const freed = await Promise.all(inTransactions(holders).map(async (some) => {
+      const { succeeded } = await this.delete(some)
+      // Awaited: whoever revokes may close at once. But what is freed is freed: they find out by themselves, too.
+      if (succeeded) await this.#tell(some, 'lost').catch(() => {})
+      return succeeded
     }))
-    return this.#txns.run({ kind: 'other', compare: standings.map(isAsSeen), success, isLikely: true })
+    return freed.every(Boolean)
   }
 
-  /** Into the mailboxes of those who hold: who has none, or none any more, is not told. */
-  async tellHolders(line: Line, kind: Message[0]): Promise<void> {
-    const ours = line.standings.slice(0, line.holders).filter(({ value }) => value !== undefined)
-    await Promise.all(ours.map(({ key, lease, createRevision }) => {
-      const mailbox = toBytes(this.#keys.mailbox(lease))
-      const put: RequestOp = { kind: 'put', key: mailbox, value: writeMessage([kind, key, String(createRevision)]), ignoreLease: true }
-      const isThere: Compare = { key: mailbox, target: 'create', result: 'greater', value: 0n }
-      return this.#txns.run({ kind: 'other', compare: [isThere], success: [put], isLikely: false })
+  /** They are told in the same step: who is not, would hold until it looks, which it has no reason to. */
+  async #markRevoked(holders: readonly Standing[]): Promise<boolean> {
+    const marked = await Promise.all(inTransactions(holders).map((some) => {
+      const success = some.flatMap((standing): RequestOp[] => [
+        { kind: 'put', key: standing.key, value: writeValue({ ...standing.value!, revoked: true }), ignoreLease: true },
+        { kind: 'txn', ...this.#telling(standing, 'revoked') },
+      ])
+      return this.#txns.run({ kind: 'other', compare: some.map(isAsSeen), success, isLikely: true })
     }))
+    return marked.every(({ succeeded }) => succeeded)
   }
+
+  async tellHolders(line: Line, kind: Message[0]): Promise<void> {
+    await this.#tell(line.standings.slice(0, line.holders).filter(isOurs), kind)
+  }
+
+  async #tell(standings: readonly Standing[], kind: Message[0]): Promise<void> {
+    await Promise.all(standings.filter(isOurs).map((one) => this.#txns.run({ kind: 'other', ...this.#telling(one, kind), isLikely: false })))
+  }
+
+  /** Into the mailbox of its lease: who has none, or none any more, is not told. */
+  #telling({ key, lease, createRevision }: Standing, kind: Message[0]): { readonly compare: Compare[]; readonly success: RequestOp[] } {
+    const mailbox = this.#keys.mailbox(lease)
+    const isThere: Compare = { key: mailbox, target: 'create', result: 'greater', value: 0n }
+    return { compare: [isThere], success: [{ kind: 'put', key: mailbox, value: writeMessage([kind, key, String(createRevision)]), ignoreLease: true }] }
+  }
+}
+
+function isOurs({ value }: Standing): boolean {
+  return value !== undefined
 }
 
 function isAsSeen({ key, modRevision: value }: Standing): Compare {
   return { key: toBytes(key), target: 'mod', value }
 }
 
-/** So many at a time as a transaction takes. */
-function inTransactions(standings: readonly Standing[]): (readonly Standing[])[] {
-  return Array.from({ length: Math.ceil(standings.length / MOST_AT_ONCE) }, (_, i) => standings.slice(i * MOST_AT_ONCE, (i + 1) * MOST_AT_ONCE))
+/** As few as there can be: a transaction takes only so many, and no two messages for one mailbox. */
+function inTransactions(standings: readonly Standing[]): readonly Standing[][] {
+  const all: Standing[][] = []
+  for (const standing of standings) {
+    const fitting = all.find((some) => some.length < MOST_AT_ONCE && some.every(({ lease }) => lease !== standing.lease))
+    if (fitting) fitting.push(standing)
+    else all.push([standing])
+  }
+  return all
 }
