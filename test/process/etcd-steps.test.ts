@@ -635,16 +635,16 @@ describe('one lock of many at once that somebody has', () => {
     const resources = Array.from({ length: 8 }, (_, i) => `among many ${i}`)
     await other.claim(claimOn(resources[3]!))
     await party.claim(claimOn('warm'))
-    const asked: number[] = []
+    const asked: string[] = []
     party.onTxn = (run, request) => {
-      if (hasPut(request, 'among many')) asked.push(request.compare!.length)
+      if (hasPut(request, 'among many')) asked.push(request.compare!.map(({ rangeEnd }) => (rangeEnd ? 'nobody is there' : 'it is new')).join())
       return run()
     }
     const claims = resources.map((resource) => claimOn(resource))
     const states = await party.backend.claim(claims, 'queue')
     expect(states.map(({ status }) => status)).toEqual(claims.map((_, i) => (i === 3 ? 'queued' : 'held')))
     expect(states[3]).toMatchObject({ holder: { owner: other.owner } })
-    expect(asked).toEqual([8, 0])
+    expect(asked).toEqual(['nobody is there', 'it is new'].map((condition) => Array.from(resources, () => condition).join()))
     const epochs = states.flatMap((state) => (state.status === 'held' ? [state.epoch] : []))
     const keys = await keysOf(resources[0]!)
     expect(new Set(epochs)).toEqual(new Set([keys[0]!.createRevision]))

@@ -64,6 +64,27 @@ describe('steps that are refused together', () => {
   })
 })
 
+describe('steps that fail for want of space', () => {
+  const NO_SPACE = new EtcdError('database space exceeded', { code: CODE.unknown, reason: 'no-space', mayBeDone: true })
+
+  it('are not sent again if they take some, since they may be done; what takes none is, and says that it may be', async () => {
+    const { requests, txns } = server((names) => (names.includes('a') ? Promise.reject(NO_SPACE) : Promise.resolve(done(names))))
+    const [a, x] = [txns.run(claim('a')), txns.run(release('x'))]
+    await expect(a).rejects.toBe(NO_SPACE)
+    expect(await x).toMatchObject({ succeeded: true, isRepeated: true })
+    expect(requests).toEqual([['x', 'a'], ['x']])
+  })
+
+  it('are sent again if they have a condition of their own, by which they are carried out once', async () => {
+    const { requests, txns } = server((names) => (names.includes('a') ? Promise.reject(NO_SPACE) : Promise.resolve(done(names))))
+    const compare: Compare[] = [{ key: 'k', target: 'mod', value: 3n }]
+    const [a, k] = [txns.run(claim('a')), txns.run({ ...claim('k'), compare, isLikely: false })]
+    await expect(a).rejects.toBe(NO_SPACE)
+    await k
+    expect(requests).toEqual([['a', '?'], ['?']])
+  })
+})
+
 describe('what is asked for in one turn', () => {
   async function sent(count: number): Promise<number[]> {
     const { requests, txns } = server((all) => Promise.resolve(done(all)))
@@ -86,16 +107,21 @@ describe('claims that hope to be alone', () => {
     const directory = new Directory(`${name}/`)
     const isEmpty: Compare = { key: directory.name, rangeEnd: directory.end, target: 'create', value: 0n }
     const read: RequestOp = { kind: 'range', key: directory.name, rangeEnd: directory.end }
-    return { ...claim(name, directory), compare: [isEmpty], insteadRead: read }
+    const its = claim(name, directory)
+    const isNew: Compare = { key: name, target: 'create', value: 0n }
+    const otherwise = (): Step => ({ ...its, compare: [isNew], success: [read, ...its.success], failure: [read], isCertain: true })
+    return { ...its, compare: [isEmpty], otherwise }
   }
 
-  /** Each request as text: `a? b? : +a +b` has two conditions, and puts two. `a=` reads. */
+  /**
+   * Each request as text: `a/? b/? : +a +b` has the conditions that nobody is in two directories, and puts two. `a?` is the condition that
+   * the key is new, `a/=` reads. `isTaken` tells of what the condition is not true.
+   */
   function telling(isTaken: (name: string) => boolean) {
     const requests: string[] = []
     const txn = ({ compare = [], success = [] }: TxnRequest): Promise<TxnResponse> => {
-      const nameOf = (key: unknown) => String(key).replace(/\/$/, '')
-      const conditions = compare.map(({ key }) => nameOf(key))
-      const ops = success.map((op) => (op.kind === 'range' ? `${nameOf(op.key)}=` : op.kind === 'txn' ? 'txn' : `+${nameOf(op.key)}`))
+      const conditions = compare.map(({ key }) => String(key))
+      const ops = success.map((op) => (op.kind === 'range' ? `${String(op.key)}=` : op.kind === 'txn' ? 'txn' : `+${String(op.key)}`))
       requests.push([...conditions.map((name) => `${name}?`), ':', ...ops].join(' '))
       const succeeded = !conditions.some(isTaken)
       const responses = success.map(({ kind }) => ({ kind }) as never)
@@ -110,31 +136,37 @@ describe('claims that hope to be alone', () => {
   it('have their conditions joined, since that costs a server less than to read each directory', async () => {
     const { requests, txns } = telling(() => false)
     expect(await kindsOf(['a', 'b'].map((name) => txns.run(hopeful(name))))).toEqual(['put', 'put'])
-    expect(requests).toEqual(['a? b? : +a +b'])
+    expect(requests).toEqual(['a/? b/? : +a +b'])
   })
 
-  it('have none when alone: whoever is in the way is told by the same request', async () => {
-    const { requests, txns } = telling(() => true)
+  it('are on no such condition when alone: whoever is in the way is told by the same request', async () => {
+    const { requests, txns } = telling((name) => name === 'a/')
     expect(await kindsOf([txns.run(hopeful('a'))])).toEqual(['range put'])
-    expect(requests).toEqual([': a= +a'])
+    expect(requests).toEqual(['a? : a/= +a'])
+  })
+
+  it('are each sent with what is its own, if one of them is there already', async () => {
+    const { requests, txns } = telling((name) => name === 'a' || name === 'a/')
+    await Promise.all([txns.run(hopeful('a')), txns.run(hopeful('b'))])
+    expect(requests).toEqual(['a/? b/? : +a +b', 'a? b? : a/= +a b/= +b', ': txn txn'])
   })
 
   it('are asked for once more if somebody is there, each with who that is; and so is what comes next, for a while', async () => {
-    const { requests, txns } = telling((name) => name === 'b')
+    const { requests, txns } = telling((name) => name === 'b/')
     const outcomes = [release('x'), hopeful('a'), hopeful('b')].map((step) => txns.run(step))
     expect(await kindsOf(outcomes)).toEqual(['delete', 'range put', 'range put'])
-    expect(requests).toEqual(['a? b? : +x +a +b', ': +x a= +a b= +b'])
+    expect(requests).toEqual(['a/? b/? : +x +a +b', 'a? b? : +x a/= +a b/= +b'])
     const joined: boolean[] = []
     for (let i = 0; i < 12; i++) {
       await Promise.all([txns.run(hopeful('c')), txns.run(hopeful('d'))])
-      joined.push(requests.at(-1)!.startsWith('c? d?'))
+      joined.push(requests.at(-1)!.startsWith('c/? d/?'))
     }
     expect(joined.indexOf(true)).toBe(10)
     expect(joined.lastIndexOf(false)).toBe(9)
   })
 
   it('are divided when they have to be asked for with reads, and are too many for that', async () => {
-    const { requests, txns } = telling((name) => name === '5')
+    const { requests, txns } = telling((name) => name === '5/')
     await Promise.all(Array.from({ length: 128 }, (_, i) => txns.run(hopeful(String(i)))))
     expect(requests.map((request) => request.split('+').length - 1)).toEqual([128, 64, 64])
   })

@@ -21,19 +21,23 @@ export function isOn({ claim, key, lease, createRevision }: OwnClaim): Compare {
 
 export type Asked = { readonly compare?: Compare[]; readonly success: RequestOp[]; readonly failure?: RequestOp[]; readonly isLikely: boolean }
 
-/**
- * A key that nobody had before needs no condition. But that nobody is there costs the server less to compare than to tell; and if somebody
- * is, who it is is read before the key is put: what is our own need not be sent back to us.
- */
+/** That nobody is there costs the server less to compare than to tell. */
 export function joining(own: OwnClaim): Step {
   const { directory, lease } = own
-  const read = rangeOf(directory)
-  const put = putOf(own)
-  if (!isQuiet(own)) return { kind: 'claim', success: [read, put], isLikely: true, directory, lease: lease.id }
-  return { kind: 'claim', compare: [isEmpty(directory)], success: [put], insteadRead: read, isLikely: true, directory, lease: lease.id }
+  const otherwise = () => joiningFirst(own)
+  if (!isQuiet(own)) return otherwise()
+  return { kind: 'claim', compare: [isEmpty(directory)], success: [putOf(own)], isLikely: true, otherwise, directory, lease: lease.id }
 }
 
-/** Perhaps it has joined already. */
+/**
+ * A key that nobody had before is not there; but once it was asked for again, taken to another lease, or taken over, what is late of the
+ * first request must not undo that.
+ */
+function joiningFirst(own: OwnClaim): Step {
+  return { ...joiningOnce(own), isLikely: true, isCertain: true }
+}
+
+/** Perhaps it has joined already. Who else is there is read before the key is put: what is our own need not be sent back to us. */
 export function joiningOnce(own: OwnClaim): Step {
   const { directory, lease } = own
   const isNew: Compare = { key: own.key, target: 'create', value: 0n }

@@ -5,10 +5,10 @@
  *   begins after the transaction would ever tell it otherwise.
  * - All that is created in one transaction has one revision. So two claims on one resource never share one: both would be first.
  * - Conditions are joined, too: the common case is that all of them are true. If one is not, nothing has happened, and each step is
- *   sent without one, or with its own, in a transaction within the transaction; and so is what comes next, for a while.
+ *   sent with its own, in a transaction within the transaction, or in a way that is certain; and so is what comes next, for a while.
  * - What is wrong with one step (a lease that is gone, a key that is forbidden) fails the whole: then releases are sent by themselves,
- *   claims by their leases, and at last each alone. Of what fails for want of space only what takes none is sent again: it may all have
- *   been carried out.
+ *   claims by their leases, and at last each alone. What fails for want of space may all have been carried out: of that only what takes
+ *   none is sent again, and what has a condition of its own.
  */
 import { promised, type Asker } from './askers.js'
 import type { EtcdClient } from './client/client.js'
@@ -24,8 +24,10 @@ export interface Step {
   readonly failure?: readonly RequestOp[]
   /** Whether its condition is nearly always true, so that it can be joined with others'. */
   readonly isLikely?: boolean
-  /** Can be sent in place of the condition: the answer to this read says as much. */
-  readonly insteadRead?: RequestOp
+  /** Whether it is only false if the step itself was carried out before. */
+  readonly isCertain?: boolean
+  /** What is asked where others' conditions are not to be joined. */
+  readonly otherwise?: () => Step
   /** Of a claim: where its key is. */
   readonly directory?: Directory
   readonly lease?: bigint
@@ -50,6 +52,9 @@ const MOST_OPERATIONS = 128
 
 /** So many are sent without joined conditions after one whose were not all true: where many are at the same keys, most would be sent twice. */
 const WARY_FOR = 10
+
+/** Which conditions are joined: those that are likely, only those that are certain, or none. */
+type Joining = 'likely' | 'certain' | 'none'
 
 const RESOLVED = Promise.resolve()
 
@@ -85,13 +90,16 @@ export class Txns {
   readonly #flush = (): void => {
     const pending = this.#pending
     this.#pending = []
-    if (pending.length === 1) return void this.#send(pending, false)
+    if (pending.length === 1) return void this.#send(pending.map(carefully), 'certain')
     const releases = pending.filter(isRelease)
     const isMixed = releases.length > 0 && releases.length < pending.length
     const ordered = isMixed ? [...releases, ...pending.filter((one) => !isRelease(one))] : pending
-    const joined = this.#wary === 0
-    if (!joined) this.#wary--
-    for (const part of parts(ordered, joined)) void this.#send(part, joined)
+    if (this.#wary > 0) {
+      this.#wary--
+      void this.#sendCarefully(ordered, false)
+    } else {
+      for (const part of parts(ordered)) void this.#send(part, 'likely')
+    }
   }
 
   /** It is answered: the next claim in its directory may go. */
@@ -104,18 +112,21 @@ export class Txns {
     this.#directories.tidy(directory)
   }
 
-  /** `joined`: with the conditions of all as one. */
-  async #send(part: readonly Pending[], joined: boolean, isRepeated = false): Promise<void> {
+  async #sendCarefully(pending: readonly Pending[], isRepeated: boolean): Promise<void> {
+    await Promise.all(parts(pending.map(carefully)).map((part) => this.#send(part, 'certain', isRepeated)))
+  }
+
+  async #send(part: readonly Pending[], joined: Joining, isRepeated = false): Promise<void> {
     let answer: TxnResponse
     try {
       answer = await this.#client.txn(requestOf(part, joined))
     } catch (error) {
       return this.#failed(part, error, joined, isRepeated)
     }
-    if (joined && !answer.succeeded) {
+    if (!answer.succeeded) {
+      if (joined === 'certain') return this.#send(part, 'none', isRepeated)
       this.#wary = WARY_FOR
-      await Promise.all(parts(part, false).map((smaller) => this.#send(smaller, false, isRepeated)))
-      return
+      return this.#sendCarefully(part, isRepeated)
     }
     for (const pending of part) this.#isOver(pending)
     let at = 0
@@ -129,11 +140,14 @@ export class Txns {
     }
   }
 
-  async #failed(part: readonly Pending[], error: unknown, joined: boolean, isRepeated: boolean): Promise<void> {
-    if (isNoSpace(error) && part.some(takesSpace)) {
-      const rest = part.filter((one) => !takesSpace(one))
-      if (rest.length > 0) void this.#send(rest, joined, true)
-      return this.#fail(part.filter(takesSpace), error)
+  async #failed(part: readonly Pending[], error: unknown, joined: Joining, isRepeated: boolean): Promise<void> {
+    if (isNoSpace(error)) {
+      // 3.4 does not look for it within the transactions of a transaction.
+      const isFlat = ({ step }: Pending) => isJoined(step, joined) && takesSpace(step.success)
+      const isRefused = part.some(isFlat) ? isFlat : ({ step }: Pending) => takesSpace(step.success)
+      const rest = part.filter((one) => !isRefused(one))
+      if (rest.length > 0 && rest.length < part.length) void this.#send(rest, joined, true)
+      return this.#fail(rest.length < part.length ? part.filter(isRefused) : part, error)
     }
     const isRefused = error instanceof EtcdError && !error.mayBeDone && !error.transient
     if (!isRefused || part.length === 1) return this.#fail(part, error)
@@ -150,7 +164,7 @@ export class Txns {
   }
 }
 
-function requestOf(part: readonly Pending[], joined: boolean): TxnRequest {
+function requestOf(part: readonly Pending[], joined: Joining): TxnRequest {
   const compare: Compare[] = []
   const success: RequestOp[] = []
   for (const { step } of part) {
@@ -173,8 +187,8 @@ function isRelease({ step }: Pending): boolean {
   return step.kind === 'release'
 }
 
-function takesSpace({ step: { success, failure = [] } }: Pending): boolean {
-  return [...success, ...failure].some(({ kind }) => kind === 'put')
+function takesSpace(ops: readonly RequestOp[]): boolean {
+  return ops.some((op) => op.kind === 'put' || (op.kind === 'txn' && takesSpace(op.success ?? [])))
 }
 
 /** Of a claim: of those in one directory one is on its way at a time. */
@@ -182,22 +196,26 @@ function directoryOf({ step: { kind, directory } }: Pending): Directory | undefi
   return kind === 'claim' ? directory : undefined
 }
 
-function isJoined({ compare, isLikely = false }: Step, joined: boolean): boolean {
-  return !compare || (joined && isLikely)
+function carefully(pending: Pending): Pending {
+  const { step: { otherwise }, asker } = pending
+  return otherwise ? { step: otherwise(), asker } : pending
+}
+
+function isJoined({ compare, isLikely = false, isCertain = false }: Step, joined: Joining): boolean {
+  return !compare || (joined === 'likely' && isLikely) || (joined === 'certain' && isCertain)
 }
 
 /** What is sent of it. */
-function opsOf(step: Step, joined: boolean): readonly RequestOp[] {
-  const { compare = [], success, failure = [], insteadRead } = step
-  if (isJoined(step, joined)) return success
-  return insteadRead ? [insteadRead, ...success] : [{ kind: 'txn', compare, success, failure }]
+function opsOf(step: Step, joined: Joining): readonly RequestOp[] {
+  const { compare = [], success, failure = [] } = step
+  return isJoined(step, joined) ? success : [{ kind: 'txn', compare, success, failure }]
 }
 
-function parts(pending: readonly Pending[], joined: boolean): Pending[][] {
+function parts(pending: readonly Pending[]): Pending[][] {
   const all: Pending[][] = []
   let size = MOST_OPERATIONS
   for (const one of pending) {
-    const its = sizeOf(one.step, joined)
+    const its = sizeOf(one.step)
     if (size + its > MOST_OPERATIONS) {
       all.push([])
       size = 0
@@ -209,10 +227,8 @@ function parts(pending: readonly Pending[], joined: boolean): Pending[][] {
 }
 
 /** Comparisons are counted by themselves. */
-function sizeOf(step: Step, joined: boolean): number {
-  const { success, compare = [], failure = [], insteadRead } = step
-  const operations = insteadRead && !isJoined(step, joined) ? success.length + 1 : success.length
-  return Math.max(operations, compare.length, failure.length)
+function sizeOf({ success, compare = [], failure = [] }: Step): number {
+  return Math.max(success.length, compare.length, failure.length)
 }
 
 /** Into what may be wrong by itself. */
