@@ -99,7 +99,7 @@ export class Claiming {
   #supersede(own: OwnClaim): void {
     this.#parts.lookouts.leave(own)
     this.#parts.directories.gone(own)
-    if (own.isUnsure) own.lease.ghosts.add(own.key)
+    if (own.isUnsure) own.lease.expectGhost(own.key, this.#now)
   }
 
   #valueOf({ id, take, limit, ttlMs, type, metadata }: Claim): ClaimValue {
@@ -137,7 +137,7 @@ export class Claiming {
     own.isUnsure = false
     own.wasThere ||= !outcome.succeeded
     if (!isAlone(outcome)) return this.#heardOfOthers(own, sentAt, ifBusy, outcome)
-    own.createRevision = outcome.revision
+    own.createRevision = own.modRevision = outcome.revision
     own.knownSince = this.#now
     return this.#held(own, sentAt, 0)
   }
@@ -162,6 +162,7 @@ export class Claiming {
       return line.standings.length === 0 ? this.#tryToJoin(claim) : { status: 'refused', ...line.blocker() }
     }
     own.createRevision = standing.createRevision
+    own.modRevision = standing.modRevision
     own.knownSince = this.#now
     if (isOther) {
       await releasing.letGoOf(own)

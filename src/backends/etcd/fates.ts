@@ -35,7 +35,9 @@ export class Fates {
     const { resource, id: claimId } = own.claim
     // By the time that its holder has begun, it might be over: who asks has the lease renewed first.
     if (this.#now - since > own.value.ttl / 2) return this.#parts.scope.wake({ kind: 'look', resource })
-    own.createRevision = line.find(own.key)!.createRevision
+    const { createRevision, modRevision } = line.find(own.key)!
+    own.createRevision = createRevision
+    own.modRevision = modRevision
     this.holds(own, since)
     this.#parts.scope.wake({ kind: 'granted', resource, claimId, epoch: own.createRevision, since, waiting: line.waiting })
   }
@@ -67,7 +69,7 @@ export class Fates {
     const displaced = directories.gone(own)
     // Nobody has looked at it meanwhile.
     if (displaced) sweeper.lookAt(displaced.until)
-    if (own.claim.lease && own.isUnsure) own.lease.ghosts.add(own.key)
+    if (own.claim.lease && own.isUnsure) own.lease.expectGhost(own.key, this.#now)
     if (own.keyNumber === undefined) return
     if (isSpotless) directories.freeNumber(own.directory, own.keyNumber)
     else directories.spendNumbers()
@@ -135,6 +137,7 @@ export class Fates {
     const { responses } = await this.#parts.txns.run({ kind: 'other', success: [{ kind: 'range', key: toBytes(key) }], isLikely: true })
     const [found] = (responses[0] as RangeResponse).kvs
     if (found?.lease === lease.id && !this.#parts.directories.at(key)) await this.#parts.others.delete([standingOf(found)])
+    lease.forgetGhost(key)
   }
 
   /** What is lost from now on is no news for anybody. */

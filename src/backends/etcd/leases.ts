@@ -37,6 +37,8 @@ const BEATS_PER_TTL = 3
 const LONGEST_PAUSE_MS = 10_000
 /** A stream that is silent for this part of a TTL is tried elsewhere. */
 const SILENT_PART = 4
+/** So long after it was given up a request may still be carried out, as far as we reckon with it. */
+const LATEST_MS = 20_000
 
 export class Lease {
   readonly id: bigint
@@ -47,10 +49,10 @@ export class Lease {
   renewedAt: number
   usedAt: number
   isOver = false
-  /** Whether it is a session's own. If so: what keeps the session, and keys that may come to be there though nobody wants them. */
+  /** Whether it is a session's own; if so, what keeps the session. */
   readonly isSessions: boolean
   session: Claim | undefined
-  readonly ghosts = new Set<string>()
+  readonly #ghosts = new Map<string, number>()
   readonly #slackMs: number
   beat: Timer | undefined
   watch: Watch | undefined
@@ -67,6 +69,21 @@ export class Lease {
     this.#slackMs = lastsMs - ttlMs
     this.renewedAt = grantedAt
     this.usedAt = grantedAt
+  }
+
+  /** A session's key may come to be there, though nobody here wants it any more. */
+  expectGhost(key: string, now: number): void {
+    this.#ghosts.set(key, now + LATEST_MS)
+  }
+
+  /** Later than that it is rather the key of who has taken the session up. */
+  isGhost(key: string, now: number): boolean {
+    return now < (this.#ghosts.get(key) ?? 0)
+  }
+
+  /** It is there no more. */
+  forgetGhost(key: string): void {
+    this.#ghosts.delete(key)
   }
 
   /** Whether a claim of its TTL that is made now ends no later than the lease, if that was renewed then. */
@@ -186,6 +203,12 @@ export class Leases {
   /** A session's, which others may have by now: it is no longer kept from here. */
   leave(lease: Lease): void {
     this.#stop(lease)
+  }
+
+  /** One of ours that is not over. */
+  find(id: bigint): Lease | undefined {
+    for (const lease of this.#all) if (lease.id === id) return lease
+    return undefined
   }
 
   /** If it is there, as far as is known. */

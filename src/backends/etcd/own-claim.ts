@@ -19,6 +19,8 @@ export class OwnClaim {
   value: ClaimValue
   state: OwnState = 'asked'
   createRevision = 0n
+  /** When its key was last written, as far as is known. */
+  modRevision = 0n
   /** Since when its key is known to be there, on this lease. */
   knownSince = Infinity
   /** Since when all answers about it were of before it was made. */
@@ -30,6 +32,8 @@ export class OwnClaim {
   /** Settled when no request that takes it to another lease is on its way; and how many have begun or ended. */
   moving: Promise<void> | undefined
   moves = 0
+  /** Where it may be instead, or may yet come to be: it was to be taken there, and nothing was heard of that. */
+  maybeOn: Set<Lease> | undefined
   /** While it holds: somebody may have revoked it, and we may not have heard of it. */
   isToBeSeen = false
   /** How many requests that may change it were sent. */

@@ -75,6 +75,7 @@ export class Releasing {
   #leaves(own: OwnClaim): void {
     this.#parts.lookouts.leave(own)
     own.state = 'leaving'
+    own.until = Infinity
     own.writes++
   }
 

@@ -1,14 +1,16 @@
 /** Renewing what is held, taking it to another lease, and taking over what another process has given away. */
 import type { Claim, Renewal, RenewState } from '../../core/backend.js'
+import { BackendError } from '../../core/errors.js'
 import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
-import { isLeaseGone } from './errors.js'
+import { isLeaseGone, mayBeDone } from './errors.js'
 import { toBytes } from './keys.js'
+import type { Lease } from './leases.js'
 import type { Line, Standing } from './line.js'
 import { TRIES } from './others.js'
 import { OwnClaim } from './own-claim.js'
 import type { Parts } from './parts.js'
-import { isOn } from './requests.js'
+import { lineOf, rangeOf } from './requests.js'
 import type { Outcome } from './txns.js'
 
 type Needed = Pick<Parts, 'scope' | 'txns' | 'leases' | 'directories' | 'others' | 'sweeper' | 'fates'>
@@ -34,8 +36,9 @@ export class Renewing {
       fates.seen(own, await fates.look(own))
       return this.#renewed(own, undefined)
     }
-    const needsAnother = exact ? ttlMs !== own.value.ttl : ttlMs > own.value.ttl
-    const renewed = needsAnother ? this.move(own, ttlMs, sentAt) : this.#prolong(own, ttlMs, sentAt)
+    const wantedMs = exact ? ttlMs : Math.max(ttlMs, own.value.ttl)
+    const isThere = wantedMs === own.value.ttl && !isInDoubt(own)
+    const renewed = isThere ? this.#prolong(own, ttlMs, sentAt) : this.move(own, wantedMs, sentAt)
     const [line] = await Promise.all([counting || own.isToBeSeen ? fates.look(own) : undefined, renewed])
     if (line) fates.seen(own, line)
     return this.#renewed(own, line?.waiting)
@@ -56,6 +59,7 @@ export class Renewing {
     // The lease that it is on has to be renewed, and one that it is leaving does not tell whether it is there.
     do {
       await own.moving
+      if (isInDoubt(own)) return this.move(own, Math.max(ttlMs, own.value.ttl), sentAt)
       moves = own.moves
       await this.#parts.leases.renew(own.lease)
     } while (own.moves !== moves)
@@ -72,26 +76,38 @@ export class Renewing {
     return moved
   }
 
+  /**
+   * Only as it was last written. So of all that was asked for and not answered, no more than one is carried out, and nothing any more as
+   * soon as something is known to have been: what was late could take it to a lease that nobody keeps.
+   */
   async #moveNow(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
     const { txns, leases, sweeper, fates } = this.#parts
     const lease = await leases.for(ttlMs)
-    if (!own.isHeld) return
-    const value: ClaimValue = { ...own.value, ttl: ttlMs }
+    if (!isKept(own)) return
     const covered = leases.coverMeanwhile(lease, sentAt)
     own.moves++
     own.writes++
     // Until it is answered, neither lease tells whether it is there.
     own.knownSince = Infinity
+    let before: Set<Lease> | undefined
     try {
-      const { succeeded } = await txns.run({
-        kind: 'other', compare: [isOn(own)], success: [{ kind: 'put', key: toBytes(own.key), value: writeValue(value), lease: lease.id }],
-        isLikely: false, lease: lease.id,
-      })
-      if (!succeeded) return fates.forget(own)
-      own.lease = lease
-      own.value = value
+      for (let tries = 1; isKept(own) && (tries === 1 || own.lease !== lease || own.value.ttl !== ttlMs); tries++) {
+        if (tries > TRIES) throw new BackendError('Others write to the claim all the time.', { transient: true })
+        const value: ClaimValue = { ...own.value, ttl: ttlMs }
+        before = own.maybeOn
+        own.maybeOn = new Set(before).add(lease)
+        const { succeeded, responses, revision } = await txns.run({
+          kind: 'other', compare: [{ key: own.key, target: 'mod', value: own.modRevision }],
+          success: [{ kind: 'put', key: own.key, value: writeValue(value), lease: lease.id }], failure: [rangeOf(own.directory)],
+          isLikely: false, lease: lease.id,
+        })
+        own.maybeOn = undefined
+        if (succeeded) this.#isAt(own, lease, value, revision)
+        else this.#found(own, lineOf(own.directory.name, responses[0]))
+      }
     } catch (error) {
       if (isLeaseGone(error)) leases.over(lease)
+      if (!mayBeDone(error)) own.maybeOn = before
       throw error
     } finally {
       own.moves++
@@ -100,9 +116,26 @@ export class Renewing {
     await covered
     // It was not among those of that lease when they were lost.
     if (lease.isOver) return fates.lost(own)
-    if (!own.isHeld) return
+    if (!isKept(own)) return
     own.until = sentAt + ttlMs
     sweeper.lookAt(own.until)
+  }
+
+  #isAt(own: OwnClaim, lease: Lease, value: ClaimValue, modRevision: bigint): void {
+    own.lease = lease
+    own.value = value
+    own.modRevision = modRevision
+  }
+
+  /** It was written since: by a request of ours of which nothing was heard, by who revoked it, or by who has taken it over. */
+  #found(own: OwnClaim, line: Line): void {
+    const { leases, fates } = this.#parts
+    fates.seen(own, line)
+    if (!own.isHeld) return
+    const { lease: id, value, modRevision } = line.find(own.key)!
+    const lease = leases.find(id)
+    if (lease) this.#isAt(own, lease, value!, modRevision)
+    else fates.lost(own)
   }
 
   /** Another's claim becomes ours, under the same epoch. It changes its lease: so nothing that is late of its owner's touches it. */
@@ -118,15 +151,16 @@ export class Renewing {
       const known = directories.named(claim)
       if (known?.isHeld && known.key === standing.key) return this.renew({ claim, ttlMs, exact: false })
       // The answer to an earlier try was lost.
-      if (known?.state === 'asked' && known.lease.id === standing.lease) return await this.#tookOver(known, sentAt, line)
+      if (known?.state === 'asked' && known.lease.id === standing.lease) return await this.#tookOver(known, standing.modRevision, sentAt, line)
       const shared = await leases.for(ttlMs)
       const lease = shared.id === standing.lease ? await leases.another(ttlMs) : shared
       const value: ClaimValue = { ...standing.value!, id: claim.id, owner, ttl: ttlMs }
       const before = directories.at(standing.key)
       // What was read is of the past: its key is another's, or on its way out.
-      if (before && (before.claim.id !== standing.value!.id || before.isLeaving)) continue
+      if (before && before !== known && (before.claim.id !== standing.value!.id || before.isLeaving)) continue
       const own = new OwnClaim(claim, directories.of(claim), standing.key, lease, value)
       own.createRevision = standing.createRevision
+      own.modRevision = standing.modRevision
       directories.add(own)
       const outcome = txns.run({
         kind: 'other', compare: [{ key: toBytes(own.key), target: 'mod', value: standing.modRevision }],
@@ -135,8 +169,8 @@ export class Renewing {
       let answer: Outcome | undefined
       try {
         answer = await outcome
-        const { succeeded } = answer
-        if (succeeded) return await this.#tookOver(own, sentAt, line)
+        const { succeeded, revision } = answer
+        if (succeeded) return await this.#tookOver(own, revision, sentAt, line)
       } catch (error) {
         if (!answer) fates.unanswered(own, error)
         if (isLeaseGone(error)) leases.over(lease)
@@ -148,9 +182,10 @@ export class Renewing {
     return { status: 'lost' }
   }
 
-  async #tookOver(own: OwnClaim, sentAt: number, { waiting }: Line): Promise<RenewState> {
+  async #tookOver(own: OwnClaim, modRevision: bigint, sentAt: number, { waiting }: Line): Promise<RenewState> {
     const { leases, directories, fates } = this.#parts
     own.isUnsure = false
+    own.modRevision = modRevision
     own.knownSince = this.#now
     // The key has its number, which is not ours to give any more.
     for (const before of directories.displacedBy(own)) fates.gone(before, false)
@@ -163,6 +198,15 @@ export class Renewing {
   get #now(): number {
     return this.#parts.scope.clock.now()
   }
+}
+
+function isKept({ state }: OwnClaim): boolean {
+  return state === 'held'
+}
+
+/** Nothing was heard of the last request that was to take it elsewhere: until that is done once more it could end with any of these leases. */
+function isInDoubt({ maybeOn, moving }: OwnClaim): boolean {
+  return maybeOn !== undefined && !moving
 }
 
 function isGiven({ value, createRevision }: Standing, { id }: { readonly id: string }, owner: string, epoch = createRevision): boolean {

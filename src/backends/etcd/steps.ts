@@ -118,7 +118,7 @@ export class Steps implements LeaseListener, LookoutListener {
   // What leases and lookouts tell
 
   isUsed(lease: Lease): boolean {
-    for (const own of this.#directories) if (own.lease === lease) return true
+    for (const own of this.#directories) if (own.lease === lease || own.maybeOn?.has(lease)) return true
     return false
   }
 
@@ -143,6 +143,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const { session } = lease
     if (session) this.#scope.wake({ kind: 'lost', resource: session.resource, claimId: session.id })
     for (const own of this.#directories.on(lease)) this.#fates.lost(own)
+    for (const own of this.#directories) if (own.maybeOn?.has(lease)) this.#fates.confirmLoss(own)
   }
 
   /** Known, but not there: lost. There, but not known: a request that was carried out after all that was known to be over. */
@@ -153,7 +154,7 @@ export class Steps implements LeaseListener, LookoutListener {
     const known = new Set([this.#keys.mailbox(lease.id)])
     for (const { key } of this.#directories) known.add(key)
     for (const key of keys) {
-      if (known.has(key) || (lease.isSessions && !lease.ghosts.has(key))) continue
+      if (known.has(key) || (lease.isSessions && !lease.isGhost(key, askedAt))) continue
       this.#fates.deleteUnknown(key, lease).catch(() => {})
     }
   }
