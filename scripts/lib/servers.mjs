@@ -1,4 +1,4 @@
-import { existsSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DEBIAN_GO, findBinary } from './binaries.mjs'
 import { withFileLock } from './file-lock.mjs'
@@ -26,6 +26,7 @@ const PEERS = [
 ]
 
 const POLICY = '/usr/sbin/policy-rc.d'
+const NO_SERVICES = '#!/bin/sh\nexit 101\n'
 const APT = ['-q', '-o', 'DPkg::Lock::Timeout=300']
 
 /** `commands`: only these. */
@@ -50,7 +51,7 @@ export async function ensureServers(commands = SERVERS.map(({ command }) => comm
 async function install(packages) {
   const env = { DEBIAN_FRONTEND: 'noninteractive' }
   // Debian starts a service as soon as its package is installed, on the default port. This policy forbids it.
-  const ours = create(POLICY, '#!/bin/sh\nexit 101\n')
+  const ours = create(POLICY, NO_SERVICES)
   try {
     console.log(`… apt-get install ${packages.join(' ')}`)
     await updateLists(env)
@@ -79,7 +80,8 @@ function create(file, text) {
     writeFileSync(file, text, { flag: 'wx', mode: 0o755 })
     return true
   } catch (error) {
-    if (error.code === 'EEXIST') return false
-    throw error
+    if (error.code !== 'EEXIST') throw error
+    // One like ours was left behind by a run that was killed.
+    return readFileSync(file, 'utf8') === text
   }
 }
