@@ -196,6 +196,21 @@ describe('beside etcdctl', () => {
   })
 })
 
+describe('beside another prefix that begins with ours', () => {
+  it('what is held further down is not in the way, nor ours in its way', async () => {
+    const [outer, inner] = [await manager(), await manager({ prefix: `${PREFIX}/inner` })]
+    const below = await inner.lock('deep')
+    const lock = await outer.tryLock('inner')
+    expect(lock).not.toBeNull()
+    const waiting = outer.lock('inner')
+    await lock!.release()
+    await (await within(PATIENCE_MS, 'its turn', waiting)).release()
+    expect(await outer.tryLock('inner', { type: 'another' })).not.toBeNull()
+    below.assertHeld()
+    expect(await inner.tryLock('deep')).toBeNull()
+  })
+})
+
 describe('what it costs', () => {
   it('is one call to acquire and one to release, once the lease is there', async () => {
     const locks = await manager({ ttlMs: 60_000 })
