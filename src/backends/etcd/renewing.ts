@@ -83,8 +83,9 @@ export class Renewing {
   async #moveNow(own: OwnClaim, ttlMs: number, sentAt: number): Promise<void> {
     const { txns, leases, sweeper, fates } = this.#parts
     const lease = await leases.for(ttlMs)
+    // Before it is there: on one that is about to end, and cannot be renewed, it would end before its holder thinks so.
+    await leases.cover(lease, sentAt)
     if (!isKept(own)) return
-    const covered = leases.coverMeanwhile(lease, sentAt)
     own.moves++
     own.writes++
     // Until it is answered, neither lease tells whether it is there.
@@ -113,7 +114,6 @@ export class Renewing {
       own.moves++
       own.knownSince = this.#now
     }
-    await covered
     // It was not among those of that lease when they were lost.
     if (lease.isOver) return fates.lost(own)
     if (!isKept(own)) return
