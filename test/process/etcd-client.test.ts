@@ -1,6 +1,8 @@
 /** The client of etcd on a real one: what it can ask for, and what it makes of the answers. */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import dns from 'node:dns'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createEtcdClient, type EtcdClient } from '../../src/backends/etcd/client/client.js'
 import type { EtcdError } from '../../src/backends/etcd/client/errors.js'
 import type { Compare, KeyValue, RequestOp } from '../../src/backends/etcd/client/messages.js'
@@ -15,6 +17,12 @@ const failure = (work: Promise<unknown>) =>
     () => Promise.reject(new Error('It should have failed')),
     (error: EtcdError) => error,
   )
+
+/** Nothing is read meanwhile. etcd is a process of its own, and goes on. */
+function standStill(ms: number): void {
+  const until = performance.now() + ms
+  while (performance.now() < until);
+}
 
 let etcd: EtcdServer
 let client: EtcdClient
@@ -175,15 +183,74 @@ describe('what the server refuses', () => {
   })
 
   it('no-space', async () => {
-    await using small = await startEtcd({ quotaBytes: 300_000 })
-    const own = createEtcdClient({ endpoints: [small.endpoint] })
-    // It knows how large it is ten times a second only.
-    const write = async () => {
-      for (let i = 0; i < 1_000; i++) await own.txn({ success: [put(`${i % 10}`, 'x'.repeat(20_000))] })
+    await using small = await startEtcd({ quotaBytes: 1_000_000 })
+    const own = createEtcdClient({ endpoints: [small.endpoint], callTimeoutMs: 10_000 })
+    onTestFinished(() => own.close())
+    const refused = new Map<string, EtcdError>()
+    // It knows how large it is ten times a second only: many are on their way when it finds out.
+    const write = async (writer: number) => {
+      for (let i = 0; i < 100 && refused.size === 0; i++) {
+        const name = `${writer}-${i}`
+        await own.txn({ success: [put(name, 'x'.repeat(4_000))] }).catch((error: EtcdError) => refused.set(name, error))
+      }
     }
+    await Promise.all(Array.from({ length: 256 }, (_, writer) => write(writer)))
+    expect(refused.size).toBeGreaterThan(0)
+    for (const error of refused.values()) expect(error).toMatchObject({ reason: 'no-space', transient: false, mayBeDone: true })
     // It says the same of what it has carried out.
-    expect(await failure(write())).toMatchObject({ reason: 'no-space', transient: false, mayBeDone: true })
-    await own.close()
+    const there = names((await own.range({ ...all(), keysOnly: true })).kvs)
+    expect(there.filter((name) => refused.has(name!)).length).toBeGreaterThan(0)
+  })
+})
+
+describe('what comes while the event loop stands still', () => {
+  const TIMEOUT_MS = 800
+  const STALL_MS = 1_200
+  let connections = 0
+  const count = () => void connections++
+  const connect = (callTimeoutMs: number, endpoints = [etcd.endpoint]) => {
+    const own = createEtcdClient({ endpoints, callTimeoutMs })
+    onTestFinished(() => own.close())
+    return own
+  }
+  beforeAll(() => subscribe('net.client.socket', count))
+  afterAll(() => void unsubscribe('net.client.socket', count))
+
+  it.each<[string, (own: EtcdClient) => Promise<unknown>]>([
+    ['a transaction', (own) => own.txn({ success: [put('a')] })],
+    ['a read', (own) => own.range({ key: key('a') })],
+    ['a renewal', (own) => own.keepAlive(1n, 500)],
+  ])('is the answer of %s', async (_, ask) => {
+    const own = connect(TIMEOUT_MS)
+    await ask(own)
+    connections = 0
+    const answer = ask(own)
+    standStill(STALL_MS)
+    await answer
+    await ask(own)
+    // The one that it came on was not taken for silent.
+    expect(connections).toBe(0)
+  })
+
+  it('is the answer of a read, also if only half its time has passed', async () => {
+    const own = connect(TIMEOUT_MS)
+    await own.range({ key: key('a') })
+    connections = 0
+    const answer = own.range({ key: key('a') })
+    standStill(TIMEOUT_MS * 0.75)
+    await answer
+    expect(connections).toBe(0)
+  })
+
+  it('is a new connection', async () => {
+    // Of two endpoints, each has half the time to be connected to.
+    const own = connect(2_000, [etcd.endpoint, etcd.endpoint])
+    connections = 0
+    const answer = own.txn({ success: [put('a')] })
+    await new Promise((resolve) => setImmediate(resolve))
+    standStill(STALL_MS)
+    await answer
+    expect(connections).toBe(1)
   })
 })
 
@@ -230,8 +297,7 @@ describe('watches', () => {
     await first.hears('created')
     // It is on its way by then: what can be written at once is.
     const second = watching(other, { key: key('second') })
-    const until = performance.now() + 500
-    while (performance.now() < until);
+    standStill(500)
     await second.hears('created')
     expect(first.heard).toEqual(['created'])
     await other.close()
@@ -320,8 +386,9 @@ describe('watches', () => {
 })
 
 describe('its life', () => {
+  const kept = () => process.getActiveResourcesInfo().filter((what) => /TCP|Timeout/.test(what)).length
+
   it('lets the process end, unless somebody waits for an answer', async () => {
-    const kept = () => process.getActiveResourcesInfo().filter((what) => /TCP|Timeout/.test(what)).length
     const before = kept()
     const own = createEtcdClient({ endpoints: [etcd.endpoint] })
     const waiting = own.range({ key: key('a') })
@@ -330,6 +397,21 @@ describe('its life', () => {
     const { id } = await own.leaseGrant(60)
     await own.keepAlive(id, 500)
     await new Promise<void>((resolve) => own.watch(all(), { onCreated: () => resolve(), onEvents() {}, onLost() {} }))
+    await sleep(20)
+    expect(kept()).toBeLessThanOrEqual(before)
+    await own.close()
+  })
+
+  it('lets the process end, if the second address of a name is the one that works, too', async () => {
+    const addresses = [{ address: '::1', family: 6 }, { address: '127.0.0.1', family: 4 }]
+    const lookup = (_name: string, _options: object, tell: (error: null, found: typeof addresses) => void) => process.nextTick(tell, null, addresses)
+    const lookups = vi.spyOn(dns, 'lookup').mockImplementation(lookup as unknown as typeof dns.lookup)
+    onTestFinished(() => lookups.mockRestore())
+    const before = kept()
+    const own = createEtcdClient({ endpoints: [etcd.endpoint.replace('127.0.0.1', 'two.example')] })
+    await own.range({ key: key('a') })
+    await own.keepAlive(1n, 500)
+    expect(lookups).toHaveBeenCalledTimes(2)
     await sleep(20)
     expect(kept()).toBeLessThanOrEqual(before)
     await own.close()

@@ -1,6 +1,7 @@
 /** Our HTTP/2 with Node's on the other side, and what Node's never says made by hand. */
 import { createServer as createHttp2, type Http2Server, type ServerHttp2Stream, type SessionOptions } from 'node:http2'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+import { Duplex } from 'node:stream'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { encodeFields, FieldsDecoder, HpackError, type Fields } from '../../src/backends/etcd/client/hpack.js'
 import { Http2, type StreamListener } from '../../src/backends/etcd/client/http2.js'
@@ -131,6 +132,16 @@ describe('HTTP/2', () => {
     expect([answer.closed, client.http2.streams]).toEqual([undefined, 0])
   })
 
+  it.each([0, 1_024])('tells a server that keeps %i bytes of header fields that it needs none of them', async (headerTableSize) => {
+    const client = await withNode(echo, { settings: { headerTableSize } })
+    for (let i = 0; i < 3; i++) {
+      const answer = client.ask(Buffer.alloc(10))
+      await done(answer)
+      expect(answer.fields).toMatchObject([{ ':status': '200' }, { 'grpc-status': '0' }])
+    }
+    expect(client.http2.isOpen).toBe(true)
+  })
+
   it('reads all fields, whichever way they are written', async () => {
     const long = 'x'.repeat(40_000)
     const client = await withNode((stream) => {
@@ -204,6 +215,32 @@ describe('HTTP/2', () => {
     expect([client.http2.isOpen, client.closed]).toEqual([false, undefined])
     await done(...answers)
     expect([answers.map(({ size }) => size), client.closed]).toEqual([[1, 2], { error: undefined }])
+  })
+
+  it('retires when what has not begun is cancelled', async () => {
+    const client = await withNode(echo, { settings: { maxConcurrentStreams: 0 } })
+    const streams = [client.http2.request(FIELDS, new Answer()), client.http2.request(FIELDS, new Answer())]
+    client.http2.retire()
+    client.http2.cancel(streams[0]!)
+    expect(client.closed).toBeUndefined()
+    client.http2.cancel(streams[1]!)
+    expect(client.closed).toEqual({ error: undefined })
+  })
+
+  it('ends with a mistake of a listener, which is not kept quiet', () => {
+    const socket = Object.assign(new Duplex({ read() {}, write: (_chunk, _encoding, done) => done() }), { setNoDelay() {} }) as unknown as Socket
+    const client = new Client(socket)
+    const mistake = new Error('of a listener')
+    const onFields = () => {
+      throw mistake
+    }
+    socket.emit('data', SETTINGS)
+    client.http2.request(FIELDS, Object.assign(new Answer(), { onFields }), Buffer.alloc(1))
+    const another = client.ask(Buffer.alloc(1))
+    // What is behind it would be read again, or never.
+    const frames = [frame(1, 4, 1, FIELDS), frame(1, 5, 3, FIELDS)]
+    expect(() => socket.emit('data', Buffer.concat(frames))).toThrow(mistake)
+    expect([client.closed, another.closed, socket.destroyed]).toEqual([{ error: mistake }, 'ended', true])
   })
 
   it.each([

@@ -7,6 +7,7 @@ import { CODE, EtcdError } from '../../src/backends/etcd/client/errors.js'
 import { frame } from '../../src/backends/etcd/client/frames.js'
 import type { Http2Stream, StreamListener } from '../../src/backends/etcd/client/http2.js'
 import type { Lane } from '../../src/backends/etcd/client/lane.js'
+import type { WatchRequest } from '../../src/backends/etcd/client/messages.js'
 import { Watches } from '../../src/backends/etcd/client/watch.js'
 import type { Writer } from '../../src/backends/etcd/client/wire.js'
 import { until } from '../support/until.js'
@@ -14,10 +15,16 @@ import { until } from '../support/until.js'
 class ServerStream implements Http2Stream {
   readonly id = 1
   readonly requests: Buffer[] = []
+  onRequest: (() => void) | undefined
   readonly #listener: StreamListener
 
   constructor(listener: StreamListener) {
     this.#listener = listener
+  }
+
+  hears(request: Buffer): void {
+    this.requests.push(request)
+    this.onRequest?.()
   }
 
   close(): void {
@@ -46,7 +53,7 @@ class ServerStream implements Http2Stream {
   put(id: bigint, key: string): void {
     this.says((writer) => {
       writer.int64(2, id)
-      writer.message(11, key, (event) => event.message(2, key, (kv) => kv.bytes(1, Buffer.from(key))))
+      writer.message(11, key, (event) => event.message(2, key, (kv) => kv.bytes(1, Buffer.from(key, 'latin1'))))
     })
   }
 }
@@ -54,6 +61,7 @@ class ServerStream implements Http2Stream {
 /** One connection, which can be missing for a while. */
 class FakeLane {
   readonly streams: ServerStream[] = []
+  onStream: ((stream: ServerStream) => void) | undefined
   #isThere = true
   #whenThere: (() => void)[] = []
 
@@ -62,13 +70,14 @@ class FakeLane {
   }
 
   readonly #connection = {
-    endpoint: 'http://127.0.0.1:1', isOpen: true, trouble: undefined, heard() {}, destroy() {},
+    endpoint: 'http://127.0.0.1:1', isOpen: true, trouble: undefined, heard() {}, destroy: () => this.streams.at(-1)!.close(),
     request: (_about: unknown, listener: StreamListener) => {
       const stream = new ServerStream(listener)
       this.streams.push(stream)
+      this.onStream?.(stream)
       return stream
     },
-    send: (stream: ServerStream, request: Buffer) => stream.requests.push(request),
+    send: (stream: ServerStream, request: Buffer) => stream.hears(request),
     cancel() {},
   } as unknown as Connection
 
@@ -133,5 +142,52 @@ describe('a watch', () => {
     watches.watch({ key: Buffer.from('b') }, listener)
     await until('the next one', async () => lane.streams.length === 6)
     expect(performance.now() - askedAt).toBeLessThan(400)
+  })
+
+  const inAll = { key: Buffer.from('b'), rangeEnd: Buffer.alloc(1) }
+  const inSome = { key: Buffer.from('b'), rangeEnd: Buffer.from('d') }
+  it.each<[string, WatchRequest, string[], string[]]>([
+    ['a key', { key: Buffer.from('b') }, ['b'], ['a', 'b0', 'c', '']],
+    ['a range', inSome, ['b', 'b0', 'c', 'czz'], ['a', 'd', 'd0', '']],
+    ['a range without an end', inAll, ['b', 'c', '\xff\xff'], ['a', 'azz', '']],
+  ])('of %s that hears of another’s is made anew', async (_, request, own, others) => {
+    for (const other of others) {
+      const lane = new FakeLane()
+      const watches = new Watches(lane as unknown as Lane, new Auth(undefined, async () => ''), 2_000, () => Promise.resolve())
+      onTestFinished(() => watches.close())
+      const heard: string[] = []
+      watches.watch(request, {
+        onCreated: () => heard.push('created'),
+        onEvents: (events) => heard.push(...events.map(({ key }) => key.toString('latin1'))),
+        onLost: () => heard.push('lost'),
+      })
+      await until('it to be asked for', async () => lane.streams[0]?.requests.length === 1)
+      lane.streams[0]!.created(1n)
+      for (const key of own) lane.streams[0]!.put(1n, key)
+      lane.streams[0]!.put(1n, other)
+      expect(heard, other).toEqual(['created', ...own, 'lost'])
+      await until('it to be asked for again', async () => lane.streams[1]?.requests.length === 1)
+      lane.streams[1]!.created(1n)
+      for (const key of own) lane.streams[1]!.put(1n, key)
+      expect(heard, other).toEqual(['created', ...own, 'lost', 'created', ...own])
+    }
+  })
+
+  it('that is refused although it may be read is not asked for without a pause', async () => {
+    const lane = new FakeLane()
+    const watches = new Watches(lane as unknown as Lane, new Auth(undefined, async () => ''), 2_000, () => Promise.resolve())
+    onTestFinished(() => watches.close())
+    let asked = 0
+    lane.onStream = (stream) => {
+      stream.onRequest = () => {
+        asked++
+        setImmediate(() => stream.refuses('etcdserver: permission denied'))
+      }
+    }
+    watches.watch({ key: Buffer.from('a') }, { onCreated() {}, onEvents() {}, onLost() {} })
+    await sleep(1_000)
+    // Once more with a new token.
+    expect(asked).toBeGreaterThan(1)
+    expect(asked).toBeLessThan(10)
   })
 })

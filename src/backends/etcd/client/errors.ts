@@ -83,7 +83,7 @@ const REASONS: readonly (readonly [RegExp, EtcdReason])[] = [
 const NOT_BEGUN = /no leader|leader changed|not capable|unhealthy cluster|too many requests|proposal dropped|not supported for learner/
 
 /** Of gRPC's codes, those that say that the request itself would not do: the others leave open what has come of it. */
-const REFUSALS = [3, 5, 6, 7, 8, 9, 11, 12, 16]
+const REFUSALS = [3, 5, 6, 7, 9, 11, 12, 16]
 
 /** What the server said. */
 export function statusError(code: number, message: string): EtcdError {

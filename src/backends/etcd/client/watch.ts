@@ -190,7 +190,10 @@ export class Watches implements StreamUser {
       if (refusal.reason !== 'permission' && refusal.reason !== 'unauthenticated') throw refusal
       await this.#mayRead(entry.request)
       again = () => this.#stream.renewToken(refusal)
-      if (entry.refusals++ === 0) return void (isStale() || again())
+      if (isStale()) return
+      if (entry.refusals > 0) throw refusal
+      entry.refusals++
+      return again()
     } catch (error) {
       if (isStale()) return
       if (error instanceof EtcdError && !error.transient) entry.listener.onRefused?.(error)
