@@ -189,8 +189,10 @@ class Observation {
     while (!this.#isOver && this.#watch === watch) {
       try {
         const { revision } = await this.#client.range({ ...rangeOf(this.#directory), countOnly: true })
-        if (this.#isOver || this.#watch !== watch || revision >= this.#revision) return
-        if (!this.#isOfThePast(revision)) {
+        if (this.#isOver || this.#watch !== watch) return
+        const isOfThePast = this.#isOfThePast(revision)
+        if (revision >= this.#revision) return
+        if (!isOfThePast) {
           watch.close()
           return this.#follow()
         }

@@ -162,7 +162,7 @@ export class Claiming {
       return line.standings.length === 0 ? this.#tryToJoin(claim) : { status: 'refused', ...line.blocker() }
     }
     own.createRevision = standing.createRevision
-    own.modRevision = standing.modRevision
+    if (standing.modRevision > own.modRevision) own.modRevision = standing.modRevision
     own.knownSince = this.#now
     if (isOther) {
       await releasing.letGoOf(own)
@@ -195,7 +195,7 @@ export class Claiming {
   async #askAgain(own: OwnClaim, ifBusy: IfBusy): Promise<ClaimState> {
     const { txns, leases, fates, renewing } = this.#parts
     const sentAt = this.#now
-    const { claim, lease, isUnsure } = own
+    const { claim, lease, isUnsure, moves } = own
     if (own.isLeaving) return this.#askInstead(own, ifBusy)
     // Somebody wants it: it is not to be swept meanwhile.
     own.until = own.isHeld ? Math.max(own.until, sentAt + own.value.ttl) : Infinity
@@ -218,9 +218,10 @@ export class Claiming {
     const line = lineAfter(own, outcome)
     // The line may be older than what has become of it since.
     if (own.isLeaving) return this.#askInstead(own, ifBusy)
-    if (!fates.isMine(own, line.find(own.key)) || lease.isOver) return this.#askAnew(own, ifBusy)
+    if (!fates.isMine(own, line.find(own.key)) || own.lease.isOver) return this.#askAnew(own, ifBusy)
     const state = await this.#heard(own, sentAt, ifBusy, outcome)
-    if (state.status === 'held' && own.value.ttl !== claim.ttlMs) await renewing.move(own, claim.ttlMs, sentAt)
+    // What was extended since it was asked is not cut short by that.
+    if (state.status === 'held' && own.moves === moves && !own.moving && own.value.ttl !== claim.ttlMs) await renewing.move(own, claim.ttlMs, sentAt)
     return state
   }
 

@@ -33,9 +33,9 @@ export class Fates {
     // Whenever it came to hold, the server counts from there.
     const since = own.lease.isSessions ? this.#now : own.lease.renewedAt
     const { resource, id: claimId } = own.claim
-    // By the time that its holder has begun, it might be over: who asks has the lease renewed first.
-    if (this.#now - since > own.value.ttl / 2) return this.#parts.scope.wake({ kind: 'look', resource })
-    const { createRevision, modRevision } = line.find(own.key)!
+    const { createRevision, modRevision, value } = line.find(own.key)!
+    // By the time that its holder has begun, it might be over: who asks has the lease renewed first, and is told of a revocation.
+    if (this.#now - since > own.value.ttl / 2 || value?.revoked) return this.#parts.scope.wake({ kind: 'look', resource })
     own.createRevision = createRevision
     own.modRevision = modRevision
     this.holds(own, since)
@@ -44,10 +44,14 @@ export class Fates {
 
   told([kind, key, createRevision]: Message): void {
     const own = this.#parts.directories.at(key)
-    if (!own?.isHeld || String(own.createRevision) !== createRevision) return
+    if (!own || own.isLeaving) return
+    const { resource, id: claimId } = own.claim
+    // It can overtake the answer to the claim, and who still asks or waits looks again.
+    if (!own.isHeld) return this.#parts.scope.wake({ kind, resource, claimId })
+    if (String(own.createRevision) !== createRevision) return
     if (kind === 'lost') return this.lost(own)
     if (kind === 'revoked') own.state = 'revoked'
-    this.#parts.scope.wake({ kind, resource: own.claim.resource, claimId: own.claim.id })
+    this.#parts.scope.wake({ kind, resource, claimId })
   }
 
   lost(own: OwnClaim): void {
@@ -136,8 +140,7 @@ export class Fates {
   async deleteUnknown(key: string, lease: Lease): Promise<void> {
     const { responses } = await this.#parts.txns.run({ kind: 'other', success: [{ kind: 'range', key: toBytes(key) }], isLikely: true })
     const [found] = (responses[0] as RangeResponse).kvs
-    if (found?.lease === lease.id && !this.#parts.directories.at(key)) await this.#parts.others.delete([standingOf(found)])
-    lease.forgetGhost(key)
+    if (found?.lease === lease.id && !lease.isOver && !this.#parts.directories.at(key)) await this.#parts.others.delete([standingOf(found)])
   }
 
   /** What is lost from now on is no news for anybody. */

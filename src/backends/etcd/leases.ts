@@ -53,6 +53,7 @@ export class Lease {
   readonly isSessions: boolean
   session: Claim | undefined
   readonly #ghosts = new Map<string, number>()
+  #isTidy: Promise<unknown> = Promise.resolve()
   readonly #slackMs: number
   beat: Timer | undefined
   watch: Watch | undefined
@@ -78,12 +79,19 @@ export class Lease {
 
   /** Later than that it is rather the key of who has taken the session up. */
   isGhost(key: string, now: number): boolean {
-    return now < (this.#ghosts.get(key) ?? 0)
+    const until = this.#ghosts.get(key) ?? 0
+    if (now >= until) this.#ghosts.delete(key)
+    return now < until
   }
 
-  /** It is there no more. */
-  forgetGhost(key: string): void {
-    this.#ghosts.delete(key)
+  /** What nobody knows is being deleted. */
+  tidies(deletion: Promise<void>): void {
+    this.#isTidy = Promise.allSettled([this.#isTidy, deletion])
+  }
+
+  /** Settled when that is done. */
+  get isTidy(): Promise<unknown> {
+    return this.#isTidy
   }
 
   /** Whether a claim of its TTL that is made now ends no later than the lease, if that was renewed then. */
@@ -132,7 +140,8 @@ export class Leases {
 
   async #grant(ttlS: number, id?: bigint): Promise<LeaseResponse> {
     const granted = await this.#client.leaseGrant(ttlS, id)
-    if (granted.ttlS > ttlS) this.#minTtlMs = granted.ttlS * 1_000
+    // One that was there already has a TTL of its own.
+    if (id === undefined && granted.ttlS > ttlS) this.#minTtlMs = granted.ttlS * 1_000
     return granted
   }
 

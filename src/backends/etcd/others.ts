@@ -41,8 +41,9 @@ export class Others {
       const line = await this.read(this.#keys.directory(resource))
       const standing = line.standings.find(({ value }) => value?.id === id)
       if (!standing) break
-      const { succeeded } = await this.delete([standing])
+      const { succeeded, isRepeated } = await this.delete([standing])
       if (succeeded) return { status: line.holds(standing) ? 'released' : 'not-held' }
+      if (isRepeated) return { status: 'unknown' }
     }
     return { status: 'not-held' }
   }
@@ -63,25 +64,29 @@ export class Others {
 
   /** → whether all of them were as they were seen. */
   async #free(holders: readonly Standing[]): Promise<boolean> {
-    const freed = await Promise.all(inTransactions(holders).map(async (some) => {
-      const { succeeded } = await this.delete(some)
+    let isDone = true
+    for (let i = 0; i < holders.length; i += MOST_AT_ONCE) {
+      const some = holders.slice(i, i + MOST_AT_ONCE)
+      const { succeeded, isRepeated } = await this.delete(some)
       // Awaited: whoever revokes may close at once. But what is freed is freed: they find out by themselves, too.
-      if (succeeded) await this.#tell(some, 'lost').catch(() => {})
-      return succeeded
-    }))
-    return freed.every(Boolean)
+      if (succeeded || isRepeated) await this.#tell(some, 'lost').catch(() => {})
+      else isDone = false
+    }
+    return isDone
   }
 
   /** They are told in the same step: who is not, would hold until it looks, which it has no reason to. */
   async #markRevoked(holders: readonly Standing[]): Promise<boolean> {
-    const marked = await Promise.all(inTransactions(holders).map((some) => {
+    let isDone = true
+    for (const some of withDifferentLeases(holders)) {
       const success = some.flatMap((standing): RequestOp[] => [
         { kind: 'put', key: standing.key, value: writeValue({ ...standing.value!, revoked: true }), ignoreLease: true },
         { kind: 'txn', ...this.#telling(standing, 'revoked') },
       ])
-      return this.#txns.run({ kind: 'other', compare: some.map(isAsSeen), success, isLikely: true })
-    }))
-    return marked.every(({ succeeded }) => succeeded)
+      const { succeeded } = await this.#txns.run({ kind: 'other', compare: some.map(isAsSeen), success, isLikely: true })
+      isDone &&= succeeded
+    }
+    return isDone
   }
 
   async tellHolders(line: Line, kind: Message[0]): Promise<void> {
@@ -108,8 +113,8 @@ function isAsSeen({ key, modRevision: value }: Standing): Compare {
   return { key: toBytes(key), target: 'mod', value }
 }
 
-/** As few as there can be: a transaction takes only so many, and no two messages for one mailbox. */
-function inTransactions(standings: readonly Standing[]): readonly Standing[][] {
+/** A transaction takes only so many, and no two messages for one mailbox. */
+function withDifferentLeases(standings: readonly Standing[]): readonly Standing[][] {
   const all: Standing[][] = []
   for (const standing of standings) {
     const fitting = all.find((some) => some.length < MOST_AT_ONCE && some.every(({ lease }) => lease !== standing.lease))

@@ -57,6 +57,8 @@ export class Releasing {
     const { fates } = this.#parts
     try {
       const standing = (await fates.look(own)).find(own.key)
+      // By now it may be another process's session, and its key.
+      if (this.#parts.directories.at(own.key) !== own) return false
       if (fates.isMine(own, standing)) own.createRevision = standing!.createRevision
       else fates.gone(own, false)
     } catch (error) {

@@ -3,7 +3,7 @@ import type { Claim, Renewal, RenewState } from '../../core/backend.js'
 import { BackendError } from '../../core/errors.js'
 import { parseToken } from '../../core/token.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
-import { isLeaseGone, mayBeDone } from './errors.js'
+import { isLeaseGone, isNoSpace, mayBeDone } from './errors.js'
 import { toBytes } from './keys.js'
 import type { Lease } from './leases.js'
 import type { Line, Standing } from './line.js'
@@ -108,17 +108,30 @@ export class Renewing {
       }
     } catch (error) {
       if (isLeaseGone(error)) leases.over(lease)
-      if (!mayBeDone(error)) own.maybeOn = before
+      if (!mayBeDone(error) || (isNoSpace(error) && (await this.#isFound(own)))) own.maybeOn = before
       throw error
     } finally {
       own.moves++
       own.knownSince = this.#now
     }
     // It was not among those of that lease when they were lost.
-    if (lease.isOver) return fates.lost(own)
+    if (own.lease.isOver) return fates.lost(own)
     if (!isKept(own)) return
     own.until = sentAt + ttlMs
     sweeper.lookAt(own.until)
+  }
+
+  /** What fails for want of space was done, or never will be: that can be seen. A server that refuses all transactions would else keep it in doubt. */
+  async #isFound(own: OwnClaim): Promise<boolean> {
+    try {
+      const line = await this.#parts.others.read(own.directory.name)
+      const standing = line.find(own.key)
+      if (!own.isHeld || !standing || standing.modRevision < own.modRevision) return false
+      this.#found(own, line)
+      return true
+    } catch {
+      return false
+    }
   }
 
   #isAt(own: OwnClaim, lease: Lease, value: ClaimValue, modRevision: bigint): void {

@@ -87,9 +87,10 @@ export class Steps implements LeaseListener, LookoutListener {
     const going = waiting === 'goes' ? left.filter(({ isHeld }) => !isHeld) : []
     // From now on nobody knows them by their name, who would delete them once more.
     for (const own of going) this.#directories.leaves(own)
-    const gone = Promise.allSettled(going.map((own) => this.#releasing.letGoOf(own)))
+    const gone = Promise.allSettled([...going.map((own) => this.#releasing.letGoOf(own)), ...left.map(({ leaving }) => leaving)])
     for (const own of left) if (!going.includes(own)) this.#fates.forget(own)
-    if (going.length > 0) await inTime(gone)
+    // What is deleted because nobody wants it might be wanted by who has the session next.
+    await inTime(Promise.all([gone, lease.isTidy]))
     for (const own of going) this.#fates.forget(own)
   }
 
@@ -155,7 +156,7 @@ export class Steps implements LeaseListener, LookoutListener {
     for (const { key } of this.#directories) known.add(key)
     for (const key of keys) {
       if (known.has(key) || (lease.isSessions && !lease.isGhost(key, askedAt))) continue
-      this.#fates.deleteUnknown(key, lease).catch(() => {})
+      lease.tidies(this.#fates.deleteUnknown(key, lease))
     }
   }
 
