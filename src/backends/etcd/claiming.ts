@@ -99,7 +99,7 @@ export class Claiming {
   #supersede(own: OwnClaim): void {
     this.#parts.lookouts.leave(own)
     this.#parts.directories.gone(own)
-    if (own.isUnsure) own.lease.expectGhost(own.key, this.#now)
+    if (own.mayCome) own.lease.expectGhost(own.key, this.#now)
   }
 
   #valueOf({ id, take, limit, ttlMs, type, metadata }: Claim): ClaimValue {
@@ -200,7 +200,10 @@ export class Claiming {
     // Somebody wants it: it is not to be swept meanwhile.
     own.until = own.isHeld ? Math.max(own.until, sentAt + own.value.ttl) : Infinity
     const step = isUnsure && ifBusy === 'queue' ? joiningOnce(own) : looking(own)
-    if (isUnsure) own.writes++
+    if (isUnsure) {
+      own.writes++
+      own.wasUnsure = true
+    }
     let outcome: Outcome
     try {
       [outcome] = await Promise.all([

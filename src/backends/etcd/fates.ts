@@ -73,7 +73,7 @@ export class Fates {
     const displaced = directories.gone(own)
     // Nobody has looked at it meanwhile.
     if (displaced) sweeper.lookAt(displaced.until)
-    if (own.claim.lease && own.isUnsure) own.lease.expectGhost(own.key, this.#now)
+    if (own.claim.lease && own.mayCome) own.lease.expectGhost(own.key, this.#now)
     if (own.keyNumber === undefined) return
     if (isSpotless) directories.freeNumber(own.directory, own.keyNumber)
     else directories.spendNumbers()

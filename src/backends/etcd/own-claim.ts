@@ -29,6 +29,8 @@ export class OwnClaim {
   until = Infinity
   /** Until it is answered, more may have happened than is known. */
   isUnsure = true
+  /** It was asked for again before that: the first request may still be carried out. */
+  wasUnsure = false
   /** Settled when no request that takes it to another lease is on its way; and how many have begun or ended. */
   moving: Promise<void> | undefined
   moves = 0
@@ -71,6 +73,11 @@ export class OwnClaim {
 
   get isLeaving(): boolean {
     return this.state === 'leaving'
+  }
+
+  /** Whether its key may yet come to be there. */
+  get mayCome(): boolean {
+    return this.isUnsure || this.wasUnsure
   }
 
   /** All that was to change it was answered, and it is no more than so many requests: none of them was sent again. */
