@@ -388,6 +388,29 @@ describe('to another lease', () => {
 })
 
 describe('revoked', () => {
+  it.each(['told', 'now'] as const)('before the answer to its claim has come: hears of it all the same (%s)', async (when) => {
+    const [party, other] = [new Party(), new Party()]
+    await party.claim(claimOn('warm'))
+    await sleep(100)
+    const revoked = deferred()
+    party.onTxn = async (run, request) => {
+      const answer = await run()
+      if (hasPut(request, 'overtaken')) await revoked.promise
+      return answer
+    }
+    const claim = claimOn(`overtaken ${when}`)
+    const claimed = party.claim(claim)
+    await until('it to be there', async () => (await keysOf(claim.resource)).length === 1)
+    await other.backend.revoke(claim.resource, when)
+    const kind = when === 'told' ? 'revoked' : 'lost'
+    await until('it to hear', async () => party.heard.some((one) => one.kind === kind && one.claimId === claim.id))
+    revoked.resolve()
+    await claimed
+    // Whoever has heard of it asks again.
+    expect((await party.claim(claim)).status).toBe(when === 'told' ? 'revoked' : 'held')
+    if (when === 'now') expect((await keysOf(claim.resource)).map(({ createRevision }) => createRevision)).toHaveLength(1)
+  })
+
   it('by one that closes at once: its holder is told', async () => {
     const [holder, other] = [new Party(), new Party()]
     await holder.claim(claimOn('told'))

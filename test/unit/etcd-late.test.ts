@@ -1,0 +1,284 @@
+/** Locks on etcd when a request or an answer is lost, or carried out long after nobody expects it any more: single stories. */
+import { describe, expect, it } from 'vitest'
+import type { TxnRequest } from '../../src/backends/etcd/client/messages.js'
+import { Mutex, type DistributedLock } from '../../src/index.js'
+import { writesOf, type Fate } from '../support/made-up-etcd.js'
+import { isHeld, MadeUpWorld, type MadeUpProcess } from '../support/made-up-world.js'
+import { watch } from '../support/manual-world.js'
+
+const STEP_MS = 10
+
+/** What becomes of the next Txn that puts a key with this in its name; all others go well. */
+function once({ client }: MadeUpProcess, fate: Fate, part: string): void {
+  let isDone = false
+  client.fateOf = (_, request) => {
+    if (isDone || !puts(request, part)) return 'well'
+    isDone = true
+    return fate
+  }
+}
+
+/** The next that only reads a line takes so long to get there. */
+function delayNextLook({ client }: MadeUpProcess, lateMs: number): { readonly isSent: boolean } {
+  const { fateOf, latencyMs } = client
+  const look = { isSent: false }
+  client.fateOf = (call, request) => {
+    const isLook = request?.success?.map(({ kind }) => kind).join() === 'range'
+    if (isLook && !look.isSent) {
+      look.isSent = true
+      client.latencyMs = () => {
+        client.latencyMs = latencyMs
+        return lateMs
+      }
+    }
+    return fateOf(call, request)
+  }
+  return look
+}
+
+function puts(request: TxnRequest | undefined, part: string): boolean {
+  return request !== undefined && writesOf(request).some((write) => write.startsWith('put ') && write.includes(part))
+}
+
+/** For how long, of the time that passes, both hold. */
+async function bothHoldMs({ clock }: MadeUpWorld, forMs: number, holds: () => readonly boolean[]): Promise<number> {
+  let bothMs = 0
+  for (let ms = 0; ms < forMs; ms += STEP_MS) {
+    await clock.advance(STEP_MS)
+    if (holds().filter(Boolean).length > 1) bothMs += STEP_MS
+  }
+  return bothMs
+}
+
+/** Another process waits for what is held: nobody is to hold it with it. Then it is released, and the other one has it. */
+async function expectAlone(world: MadeUpWorld, lock: DistributedLock, forMs: number): Promise<void> {
+  const other = watch(world.process('other').locks.lock(lock.key))
+  const otherHolds = () => other.value !== undefined && isHeld(other.value)
+  expect(await bothHoldMs(world, forMs, () => [isHeld(lock), otherHolds()])).toBe(0)
+  lock.assertHeld()
+  expect(await world.soon(lock.release())).toBe(true)
+  await world.clock.advance(100)
+  expect(otherHolds()).toBe(true)
+  expect(other.value!.fence).toBeGreaterThan(lock.fence)
+}
+
+describe('an extension', () => {
+  it('whose answer is lost lets nobody else in, and the lock stays held', async () => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const lock = await world.soon(holder.locks.lock('k', { ttlMs: 10_000 }))
+    once(holder, 'answer lost', '/k/')
+    await world.soon(lock.extend(30_000)).catch(() => {})
+    await expectAlone(world, lock, 90_000)
+  })
+
+  it.each<Fate>(['answer lost', 'request lost', 'not sent', 'late'])('can be tried again: %s', async (fate) => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const lock = await world.soon(holder.locks.lock('k', { ttlMs: 10_000 }))
+    once(holder, fate, '/k/')
+    await world.soon(lock.extend(30_000)).catch(() => {})
+    await world.soon(lock.extend(30_000))
+    expect(lock.remainingMs).toBeGreaterThan(29_000)
+    await expectAlone(world, lock, 90_000)
+  })
+
+  it('to one TTL that comes late, after one to another, takes nothing away', async () => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const lock = await world.soon(holder.locks.lock('k', { ttlMs: 10_000 }))
+    once(holder, 'late', '/k/')
+    await world.soon(lock.extend(20_000)).catch(() => {})
+    await world.soon(lock.extend(40_000))
+    expect(lock.remainingMs).toBeGreaterThan(39_000)
+    await expectAlone(world, lock, 90_000)
+  })
+
+  it.each([2_100, 2_600, 5_000])('of what was asked for twice is not undone by the first, %i ms late', async (lateMs) => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    holder.client.lateMs = () => lateMs
+    once(holder, 'late', '/k/')
+    const lock = await world.soon(holder.locks.lock('k', { ttlMs: 10_000 }))
+    await world.soon(lock.extend(60_000))
+    await expectAlone(world, lock, 90_000)
+  })
+})
+
+describe('an extension while an answer to an earlier question is on its way', () => {
+  it('is not undone by it', async () => {
+    const world = new MadeUpWorld()
+    const [first, second] = [world.process('first'), world.process('second')]
+    const before = await world.soon(first.locks.lock('k'))
+    const waiting = watch(second.locks.lock('k', { ttlMs: 2_000 }))
+    // It asks again when the first could have expired. That takes a while; to be told does not.
+    const look = delayNextLook(second, 20)
+    while (!look.isSent) await world.clock.advance(1)
+    before.release().catch(() => {})
+    while (waiting.state === 'pending') await world.clock.advance(0.5)
+    const lock = waiting.value!
+    await world.soon(lock.extend(20_000))
+    await world.clock.advance(500)
+    expect(lock.remainingMs).toBeGreaterThan(19_000)
+    await expectAlone(world, lock, 60_000)
+  })
+})
+
+describe('an extension to where the lease cannot be renewed', () => {
+  it.each([3_000, 12_000])('lets nobody else in: %i ms', async (ttlMs) => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const lock = await world.soon(holder.locks.lock('k', { ttlMs: 30_000 }))
+    const neighbour = await world.soon(holder.locks.lock('neighbour', { ttlMs }))
+    const other = watch(world.process('other').locks.lock('k'))
+    await world.clock.advance(500)
+    // The connection of renewals and watches hangs, and the other does not.
+    holder.client.fateOf = (call) => (call === 'keepAlive' ? 'not sent' : 'well')
+    holder.client.cutOff(60_000)
+    const otherHolds = () => other.value !== undefined && isHeld(other.value)
+    const holds = () => [isHeld(lock), otherHolds()]
+    expect(await bothHoldMs(world, ttlMs, holds)).toBe(0)
+    lock.extend(ttlMs).catch(() => {})
+    expect(await bothHoldMs(world, 60_000, holds)).toBe(0)
+    expect([isHeld(neighbour), ...holds()]).toEqual([false, false, true])
+  })
+})
+
+describe('an adoption', () => {
+  it.each<Fate>(['answer lost', 'request lost', 'not sent', 'late'])('can be tried again: %s', async (fate) => {
+    const world = new MadeUpWorld()
+    const [from, to] = [world.process('from'), world.process('to')]
+    const lock = await world.soon(from.locks.lock('k', { ttlMs: 30_000 }))
+    const text = lock.transfer()
+    once(to, fate, '/k/')
+    await expect(world.soon(to.locks.adopt(text))).rejects.toThrow('has not answered')
+    const adopted = await world.soon(to.locks.adopt(text))
+    expect(adopted.fence).toBe(lock.fence + 1n)
+    await expectAlone(world, adopted, 90_000)
+    await world.clock.advance(15_000)
+  })
+})
+
+describe('a revocation', () => {
+  const MARK = '"revoked"'
+
+  it.each([1, 2, 3, 4])('is told at the next renewal, if whoever revokes dies before transaction %i', async (last) => {
+    const world = new MadeUpWorld()
+    const [holder, revoker] = [world.process('holder'), world.process('revoker')]
+    const lock = await world.soon(holder.locks.lock('k', { ttlMs: 10_000 }))
+    await world.clock.advance(500)
+    let txns = 0
+    let isDead = false
+    revoker.client.fateOf = (call) => {
+      if (call === 'txn' && ++txns === last) isDead = true
+      return isDead ? 'request lost' : 'well'
+    }
+    await world.soon(revoker.locks.forceRelease('k')).catch(() => {})
+    const { kvs } = world.etcd.range({ key: 'holdfast/k/', rangeEnd: 'holdfast/k0' })
+    const isRevoked = kvs.every(({ value }) => value.includes(MARK))
+    await world.clock.advance(10_000)
+    // Either nothing has come of it, or the holder has been told, and has let go.
+    expect(isHeld(lock)).toBe(!isRevoked)
+    expect(world.etcd.keys.filter((key) => key.includes('/k/'))).toHaveLength(isRevoked ? 0 : 1)
+  })
+
+  it.each<Fate>(['answer lost', 'request lost', 'not sent', 'late'])('can be tried again: %s', async (fate) => {
+    const world = new MadeUpWorld()
+    const [holder, revoker] = [world.process('holder'), world.process('revoker')]
+    const lock = await world.soon(holder.locks.lock('k', { ttlMs: 10_000 }))
+    once(revoker, fate, '/k/')
+    await world.soon(revoker.locks.forceRelease('k')).catch(() => {})
+    await world.soon(revoker.locks.forceRelease('k'))
+    await world.clock.advance(10_000)
+    expect(isHeld(lock)).toBe(false)
+    expect(world.etcd.keys.filter((key) => key.includes('/k/'))).toEqual([])
+  })
+})
+
+describe('what a session has', () => {
+  /** So long after a request was given up nobody expects it any more. */
+  const LATEST_MS = 25_000
+
+  it.each([['orphaned', 100], ['taken up long after', LATEST_MS]])('is not deleted by who had asked for it in vain, before it was %s', async (how, afterMs) => {
+    const world = new MadeUpWorld()
+    const [before, after, other] = [world.process('before'), world.process('after'), world.process('other')]
+    const session = await world.soon(before.locks.session({ ttlMs: 9_000 }))
+    before.client.fateOf = (_, request) => (puts(request, 'm/') ? 'request lost' : 'well')
+    const leaving = new AbortController()
+    const left = watch(new Mutex(session, 'm').lock({ signal: leaving.signal }))
+    await world.clock.advance(500)
+    leaving.abort(new Error('no longer wanted'))
+    await world.clock.advance(6_000)
+    expect(left.state).toBe('rejected')
+    before.client.fateOf = () => 'well'
+    if (how === 'orphaned') await world.soon(session.orphan())
+    await world.clock.advance(afterMs)
+
+    const mutex = new Mutex(await world.soon(after.locks.session({ lease: session.lease })), 'm')
+    await world.soon(mutex.lock())
+    const others = new Mutex(await world.soon(other.locks.session({ ttlMs: 9_000 })), 'm')
+    const theirs = watch(others.lock())
+    expect(await bothHoldMs(world, 60_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+    expect(mutex.signal.aborted).toBe(false)
+    await world.soon(mutex.unlock())
+    await world.clock.advance(100)
+    expect(theirs.state).toBe('resolved')
+  })
+
+  it('is not deleted by who has orphaned it, and looked for what was left of an attempt', async () => {
+    const world = new MadeUpWorld()
+    const [before, after, other] = [world.process('before'), world.process('after'), world.process('other')]
+    const session = await world.soon(before.locks.session({ ttlMs: 9_000 }))
+    once(before, 'request lost', 'm/')
+    const look = delayNextLook(before, 500)
+    await expect(world.soon(new Mutex(session, 'm').tryLock())).rejects.toThrow('has not answered')
+    while (!look.isSent) await world.clock.advance(1)
+    await world.soon(session.orphan())
+
+    const mutex = new Mutex(await world.soon(after.locks.session({ lease: session.lease })), 'm')
+    await world.soon(mutex.lock())
+    const theirs = watch(new Mutex(await world.soon(other.locks.session()), 'm').lock())
+    expect(await bothHoldMs(world, 10_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+    expect(mutex.signal.aborted).toBe(false)
+  })
+})
+
+describe('what a session has let go of', () => {
+  it('is not in the way of others when the first request for it is carried out at last', async () => {
+    const world = new MadeUpWorld()
+    const [holder, other] = [world.process('holder'), world.process('other')]
+    const session = await world.soon(holder.locks.session({ ttlMs: 9_000 }))
+    once(holder, 'late', 'm/')
+    const mutex = new Mutex(session, 'm')
+    await world.soon(mutex.lock())
+    await world.soon(mutex.unlock())
+    const isThere = () => world.etcd.keys.includes(mutex.key)
+    expect(isThere()).toBe(false)
+    while (!isThere()) await world.clock.advance(10)
+    const theirs = watch(new Mutex(await world.soon(other.locks.session()), 'm').lock())
+    await world.clock.advance(15_000)
+    expect([theirs.state, session.signal.aborted]).toEqual(['resolved', false])
+  })
+})
+
+describe('while etcd is away', () => {
+  const COUNT = 1_000
+
+  it.each<[string, Fate]>([['well', 'well'], ['away', 'request lost']])('few deletions are sent for what ends meanwhile: %s', async (_, fate) => {
+    const world = new MadeUpWorld()
+    const { client, locks } = world.process('holder', { ttlMs: 10_000 })
+    let deletions = 0
+    for (let i = 0; i < COUNT; i++) {
+      locks.lock(`k${i}`, { autoRenew: false }).catch(() => {})
+      await world.clock.advance(2)
+    }
+    await world.clock.advance(100)
+    client.fateOf = (call, request) => {
+      if (request) deletions += writesOf(request).filter((write) => write.startsWith('delete ')).length
+      return call === 'txn' ? fate : 'well'
+    }
+    await world.clock.advance(13_000)
+    expect(deletions).toBeGreaterThanOrEqual(COUNT)
+    expect(deletions).toBeLessThanOrEqual(3 * COUNT)
+  })
+})
