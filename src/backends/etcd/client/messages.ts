@@ -74,7 +74,7 @@ export interface KeyValue {
   readonly lease: bigint
 }
 
-/** `revision` is the store's; 0n in an answer within a transaction's, which has its own. */
+/** `revision` is the store's; in the answer of a transaction within one it is 0n: the outer one has it. */
 export interface RangeResponse {
   readonly kind: 'range'
   readonly revision: bigint
