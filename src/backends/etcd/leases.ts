@@ -86,7 +86,7 @@ export class Lease {
 
   /** What nobody knows is being deleted. */
   tidies(deletion: Promise<void>): void {
-    this.#isTidy = Promise.allSettled([this.#isTidy, deletion])
+    this.#isTidy = Promise.allSettled([this.#isTidy, deletion]).then(() => {})
   }
 
   /** Settled when that is done. */
