@@ -207,6 +207,10 @@ export class Hold implements Linked<Hold>, Renewal {
     return () => listeners.delete(listener)
   }
 
+  get wasLost(): boolean {
+    return this.#state === 'lost'
+  }
+
   lose(why: string): void {
     if (this.#state !== 'held') return
     this.#lost(why)

@@ -46,6 +46,8 @@ export class Member {
   /** What was said last in the name of what it holds. Null if that is not known. */
   said: string | null | undefined
   #hold: Hold | undefined
+  /** What it has lost last, and nobody has let go of: where the session has its key for as long as it lives, that may be granted again. */
+  #lost: Hold | undefined
   #wait: Wait | undefined
   #trying: Promise<unknown> | undefined
   #callers = 0
@@ -108,7 +110,7 @@ export class Member {
 
   /** Whether nobody has it, waits for it or asks for it. */
   get isFree(): boolean {
-    return !this.#hold && !this.#wait && this.#callers === 0
+    return !this.#hold && !this.#lost && !this.#wait && this.#callers === 0
   }
 
   /** What it holds; or what has to be over first; or nothing. */
@@ -124,6 +126,7 @@ export class Member {
 
   #ended(hold: Hold): void {
     if (this.#hold === hold) this.#hold = undefined
+    if (hold.wasLost) this.#lost = hold
     this.#session.isFree(this)
   }
 
@@ -131,10 +134,14 @@ export class Member {
     const before = await this.#session.takeUp(this.resource)
     if (before) return this.#keep(before)
     const { claims } = this.#session
-    return claims.acquire(this.resource, ONE_OF_ONE, this.#session.request(entry, 0, signal), (result) => {
+    return claims.acquire(this.resource, ONE_OF_ONE, this.#request(entry, 0, signal), (result) => {
       if (result instanceof Hold) return this.#keep(result)
       throw locked(this.#name, result, claims.owner)
     })
+  }
+
+  #request(entry: Entry, waitMs: number, signal?: AbortSignal): ClaimRequest {
+    return { ...this.#session.request(entry, waitMs, signal), after: this.#lost }
   }
 
   #startWait(entry: Entry): Wait {
@@ -151,7 +158,7 @@ export class Member {
     if (before) return this.#held(before, wait)
     // All who wanted it may have gone meanwhile.
     if (this.#wait !== wait) return
-    const request = this.#session.request(entry, Infinity, wait.signal)
+    const request = this.#request(entry, Infinity, wait.signal)
     await this.#session.claims.acquire(this.resource, ONE_OF_ONE, request, (result) => this.#held(result as Hold, wait))
   }
 
@@ -171,6 +178,7 @@ export class Member {
   #keep(hold: Hold): Hold {
     hold.holder = this
     this.#hold = hold
+    this.#lost = undefined
     this.said = undefined
     // The session may have ended while it was asked for.
     try {

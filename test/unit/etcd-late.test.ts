@@ -243,6 +243,33 @@ describe('what a session has', () => {
   })
 })
 
+describe('a mutex that was lost while its session goes on', () => {
+  it('is the same key for the next who locks it, with another fence', async () => {
+    const world = new MadeUpWorld()
+    const { client, locks } = world.process('holder')
+    const session = await world.soon(locks.session({ ttlMs: 9_000 }))
+    const mutex = new Mutex(session, 'm')
+    await world.soon(mutex.lock())
+    const fences = [mutex.fence]
+    for (let round = 0; round < 2; round++) {
+      // Its key has to be looked at, and cannot be; the lease is renewed on the stream.
+      client.loseWatches()
+      client.fateOf = (call) => (call === 'txn' ? 'request lost' : 'well')
+      while (!mutex.signal.aborted) await world.clock.advance(100)
+      client.fateOf = () => 'well'
+      expect(session.signal.aborted).toBe(false)
+      const key = mutex.rev
+      await world.soon(mutex.lock())
+      expect(mutex.rev).toBe(key)
+      fences.push(mutex.fence)
+    }
+    expect(fences).toEqual([fences[0], fences[0]! + 1n, fences[0]! + 2n])
+    await world.soon(mutex.unlock())
+    await world.soon(mutex.lock())
+    expect(mutex.fence).toBeGreaterThan(fences[2]!)
+  })
+})
+
 describe('what a session has let go of', () => {
   it('is not in the way of others when the first request for it is carried out at last', async () => {
     const world = new MadeUpWorld()
