@@ -211,12 +211,20 @@ export class Hold implements Linked<Hold>, Renewal {
     return this.#state === 'lost'
   }
 
+  /** On a lease of the store's own it may be another's when it is lost, who has the same lease: who still has that lets go of it. */
+  letGo(): void {
+    if (this.wasLost && this.#isOnLease) this.#around.withdraw(this.claim, this.#ttlMs)
+  }
+
+  get #isOnLease(): boolean {
+    return this.claim.lease !== undefined && this.#around.backend.leaseTtlMs !== undefined
+  }
+
   lose(why: string): void {
     if (this.#state !== 'held') return
     this.#lost(why)
-    // If the store still counts it as ours, the next in line need not wait for its TTL. But on a lease of the store's own it may be
-    // another's by now, who has the same lease.
-    if (!this.claim.lease || !this.#around.backend.leaseTtlMs) this.#around.withdraw(this.claim, this.#ttlMs)
+    // If the store still counts it as ours, the next in line need not wait for its TTL.
+    if (!this.#isOnLease) this.#around.withdraw(this.claim, this.#ttlMs)
     this.seat?.ended(this)
   }
 

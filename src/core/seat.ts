@@ -157,9 +157,7 @@ export class Seat implements Outcome {
     // If others were known to wait before the grant was, it is one of those who were in line then.
     this.#passLeft--
     this.waiting(waiting)
-    const { after } = waiter.request
-    const turn = after?.epoch === epoch ? Math.min(after.turn + 1, TURNS - 1) : 0
-    this.#hold = new Hold(claim, { epoch, deadline, turn, now }, waiter.request, this.#around, this)
+    this.#hold = new Hold(claim, { epoch, deadline, turn: 0, now }, waiter.request, this.#around, this)
     waiter.held(this.#hold)
     this.queued()
   }

@@ -24,8 +24,6 @@ export interface ClaimRequest extends HoldTerms {
   /** Of a session's claim, which has a name that can be found again. */
   readonly lease?: Leased
   readonly claimId?: string
-  /** A hold of this claim that was lost: if the store has kept its grant, that goes on, but not under its fence. */
-  readonly after?: Pick<Hold, 'epoch' | 'turn'> | undefined
 }
 
 export interface Refusal {

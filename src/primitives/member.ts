@@ -46,7 +46,7 @@ export class Member {
   /** What was said last in the name of what it holds. Null if that is not known. */
   said: string | null | undefined
   #hold: Hold | undefined
-  /** What it has lost last, and nobody has let go of: where the session has its key for as long as it lives, that may be granted again. */
+  /** What it has lost last, and not asked for again. */
   #lost: Hold | undefined
   #wait: Wait | undefined
   #trying: Promise<unknown> | undefined
@@ -141,7 +141,10 @@ export class Member {
   }
 
   #request(entry: Entry, waitMs: number, signal?: AbortSignal): ClaimRequest {
-    return { ...this.#session.request(entry, waitMs, signal), after: this.#lost }
+    // Or what was lost would go on, under its fence.
+    this.#lost?.letGo()
+    this.#lost = undefined
+    return this.#session.request(entry, waitMs, signal)
   }
 
   #startWait(entry: Entry): Wait {
@@ -178,7 +181,6 @@ export class Member {
   #keep(hold: Hold): Hold {
     hold.holder = this
     this.#hold = hold
-    this.#lost = undefined
     this.said = undefined
     // The session may have ended while it was asked for.
     try {
