@@ -113,3 +113,32 @@ it('is left for another endpoint if it is a proxy without servers', async () => 
   for (let i = 0; i < 100 && refused < 3; i++) await connect({ endpoints: [proxy, etcd] }).range({ key })
   expect(refused).toBe(3)
 })
+
+it('is left for another endpoint if it refuses a token that is new, too', async () => {
+  let refused = 0
+  const unfit = await serving((stream, call) => {
+    if (call === 'Authenticate') return answer(stream, TOKEN)
+    refused++
+    refuse(stream, 16, 'etcdserver: invalid auth token')
+  })
+  const etcd = await serving((stream, call) => answer(stream, call === 'Authenticate' ? TOKEN : NOTHING))
+  const user = { username: 'root', password: 'canary' }
+  // Each begins at one of them, and asks there with two tokens.
+  for (let i = 0; i < 100 && refused < 6; i++) await connect({ endpoints: [unfit, etcd], ...user }).range({ key })
+  expect(refused).toBe(6)
+})
+
+it('is asked again if users are changed time and again', async () => {
+  let tokens = 0
+  const refused: string[] = []
+  const endpoint = await serving((stream, call) => {
+    if (call === 'Authenticate') answer(stream, frame(String(++tokens), (writer, token) => writer.text(2, token)))
+    else if (refused.length === 4) answer(stream, NOTHING)
+    else {
+      refused.push(String(tokens))
+      refuse(stream, 3, 'etcdserver: revision of auth store is old')
+    }
+  })
+  await connect({ endpoints: [endpoint], username: 'root', password: 'canary' }).txn({ success: [{ kind: 'put', key, value: key }] })
+  expect(refused).toEqual(['1', '2', '3', '4'])
+})

@@ -190,4 +190,25 @@ describe('a watch', () => {
     expect(asked).toBeGreaterThan(1)
     expect(asked).toBeLessThan(10)
   })
+
+  it('that is refused with a new token, too, is not forbidden if it may be read', async () => {
+    const lane = new FakeLane()
+    let tokens = 0
+    const auth = new Auth({ username: 'app', password: '' }, async () => `token ${++tokens}`)
+    const watches = new Watches(lane as unknown as Lane, auth, 2_000, () => Promise.resolve())
+    onTestFinished(() => watches.close())
+    const heard: string[] = []
+    lane.onStream = (stream) => {
+      stream.onRequest = () => {
+        if (tokens < 3) stream.refuses('rpc error: code = Unauthenticated desc = etcdserver: invalid auth token')
+        else stream.created(1n)
+      }
+    }
+    watches.watch({ key: Buffer.from('a') }, {
+      onCreated: () => heard.push('created'), onEvents() {}, onLost() {}, onRefused: ({ message }) => heard.push(message),
+    })
+    await until('it to be there', async () => heard.length > 0)
+    expect(heard).toEqual(['created'])
+    expect(lane.streams).toHaveLength(3)
+  })
 })

@@ -203,7 +203,7 @@ export async function observe(manager, key, observer, { tell, nameOf, isClosing,
         tell('observed', { observer, key, rev, revision: header.revision, by, n: Number(n) })
       }
     } catch (error) {
-      if (!isClosing()) tell('blind', { observer, key, error: nameOf(error) })
+      if (!isClosing()) tell('blind', { observer, key, error: `${nameOf(error)}: ${error.message}` })
     }
     await pause()
   }

@@ -107,10 +107,12 @@ class Call {
     if (attempt !== this.#attempt) return
     this.#attempt = undefined
     const { auth, lane } = this.#calls
-    if (error.reason === 'unauthenticated' && !this.#kind.anonymous && auth.isAsked && !this.#hasRenewedToken) {
-      this.#hasRenewedToken = true
+    if (error.reason === 'unauthenticated' && !this.#kind.anonymous && auth.isAsked) {
       auth.forget(attempt.token)
-      return this.#try()
+      if (!this.#hasRenewedToken) {
+        this.#hasRenewedToken = true
+        return this.#try()
+      }
     }
     if (!error.transient) return this.#fail(error)
     lane.leave(attempt.connection, error, { reuse: true })

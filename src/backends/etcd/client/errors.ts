@@ -61,6 +61,9 @@ export class EtcdError extends Error {
   }
 }
 
+/** It has expired, or is of before users or rights were changed: a new one may do. */
+const UNKNOWN_TOKEN = /invalid auth token|revision (in header|of auth store) is old/
+
 const REASONS: readonly (readonly [RegExp, EtcdReason])[] = [
   [/requested lease not found/, 'lease-not-found'],
   [/lease already exists/, 'lease-exists'],
@@ -69,9 +72,8 @@ const REASONS: readonly (readonly [RegExp, EtcdReason])[] = [
   [/request is too large|received message.* larger than max/, 'too-large'],
   [/duplicate key given/, 'duplicate-key'],
   [/permission denied/, 'permission'],
-  [/authentication failed|user name is empty|invalid auth token/, 'unauthenticated'],
-  // A token of before users or rights were changed.
-  [/revision (in header|of auth store) is old/, 'unauthenticated'],
+  [/authentication failed|user name is empty/, 'unauthenticated'],
+  [UNKNOWN_TOKEN, 'unauthenticated'],
   [/revision has been compacted/, 'compacted'],
   [/timed out|deadline exceeded/, 'timeout'],
 ]
@@ -96,7 +98,7 @@ export function statusError(code: number, message: string): EtcdError {
     code,
     reason,
     mayBeDone: isUnsure && !notBegun,
-    transient: notBegun || reason === 'timeout' || reason === 'unreachable',
+    transient: notBegun || reason === 'timeout' || reason === 'unreachable' || UNKNOWN_TOKEN.test(message),
   })
 }
 

@@ -47,6 +47,8 @@ interface Entry {
 
 const FIRST_PAUSE_MS = 500
 const LONGEST_PAUSE_MS = 15_000
+/** So many refused tokens are replaced without a pause. */
+const TOKENS_AT_ONCE = 2
 /** A range that ends with this goes on to the last key. */
 const NO_END = Buffer.alloc(1)
 
@@ -180,25 +182,28 @@ export class Watches implements StreamUser {
     entry.listener.onEvents(all, revision)
   }
 
-  /** The server says the same of a missing right and of a token that has expired since the stream was opened. */
+  /**
+   * The server may say the same of a missing right and of a token that has expired: since the stream was opened, or before, since each
+   * member lets those expire that nobody uses there.
+   */
   async #refused(entry: Entry, reason: string): Promise<void> {
     const { generation } = this.#stream
     const isStale = () => entry.isClosed || this.#stream.generation !== generation
+    const refusals = entry.refusals++
     const refusal = statusError(CODE.unknown, reason)
     let again = () => this.#askFor(entry)
     try {
       if (refusal.reason !== 'permission' && refusal.reason !== 'unauthenticated') throw refusal
       await this.#mayRead(entry.request)
-      again = () => this.#stream.renewToken(refusal)
       if (isStale()) return
-      if (entry.refusals > 0) throw refusal
-      entry.refusals++
-      return again()
+      // What may be read may be watched.
+      again = () => this.#stream.renewToken(refusal)
+      if (refusals < TOKENS_AT_ONCE) return again()
     } catch (error) {
       if (isStale()) return
       if (error instanceof EtcdError && !error.transient) entry.listener.onRefused?.(error)
     }
-    const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** entry.refusals++, LONGEST_PAUSE_MS)
+    const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** refusals, LONGEST_PAUSE_MS)
     await sleep(pauseMs, undefined, { ref: false, signal: this.#closing.signal }).catch(() => {})
     if (!isStale()) again()
   }
