@@ -13,6 +13,13 @@ export function noAnswer({ name, trouble }: Named, withinMs = ANSWER_MS): Backen
   return new BackendError(`No answer from ${name} within ${withinMs} ms.${why}`, { cause: trouble, transient: true })
 }
 
+/** Throws if not each item has its state: what was left out may have been carried out, and is asked for again. */
+export function complete<State>(states: readonly State[], count: number, { name }: Named): readonly State[] {
+  if (Array.isArray(states) && states.length === count) return states
+  const what = Array.isArray(states) ? `${states.length} states for ${count} items` : 'no states'
+  throw new BackendError(`The ${name} backend has answered with ${what}.`, { transient: true })
+}
+
 /** A request that is not answered yet. */
 export class Unanswered implements Linked<Unanswered> {
   ahead: Unanswered | undefined

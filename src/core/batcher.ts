@@ -12,7 +12,7 @@
  * - The order per claim is kept. A release takes back what of its claim is still unsent, and waits for what is on its way: a claim
  *   that comes after its own release would be one that nobody knows of.
  */
-import { ANSWER_MS, asHoldfastError } from './answer.js'
+import { ANSWER_MS, asHoldfastError, complete } from './answer.js'
 import type { Backend, Claim, ClaimState, Leased, ReleaseState, Renewal, RenewState } from './backend.js'
 import type { Clock, Timer } from './clock.js'
 import { BackendError, LockNotHeldError } from './errors.js'
@@ -133,8 +133,8 @@ export class Batcher {
   }
 
   /** They are gathered already. */
-  renewAll(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
-    return this.#backend.renew(renewals)
+  async renewAll(renewals: readonly Renewal[]): Promise<readonly RenewState[]> {
+    return complete(await this.#backend.renew(renewals), renewals.length, this.#backend)
   }
 
   /** When it is answered, or overdue. */
@@ -275,17 +275,26 @@ class Lane {
   #send(entries: readonly Entry[], flight: Flight): void {
     flight.unanswered++
     this.#request(entries).then(
-      (states) => {
-        for (let i = 0; i < entries.length; i++) this.#answer(entries[i]!, states[i])
-        this.#landed(flight)
-      },
-      (error: unknown) => {
-        const isForGood = !(error instanceof BackendError && error.transient)
-        if (isForGood && entries.length > 1) for (const entry of entries) this.#send([entry], flight)
-        else for (const entry of entries) this.#fail(entry, error)
-        this.#landed(flight)
-      },
+      (states) => this.#answered(entries, states, flight),
+      (error: unknown) => this.#failed(entries, error, flight),
     )
+  }
+
+  #answered(entries: readonly Entry[], states: readonly unknown[], flight: Flight): void {
+    try {
+      complete(states, entries.length, this.#backend)
+    } catch (error) {
+      return this.#failed(entries, error, flight)
+    }
+    for (let i = 0; i < entries.length; i++) this.#answer(entries[i]!, states[i])
+    this.#landed(flight)
+  }
+
+  #failed(entries: readonly Entry[], error: unknown, flight: Flight): void {
+    const isForGood = !(error instanceof BackendError && error.transient)
+    if (isForGood && entries.length > 1) for (const entry of entries) this.#send([entry], flight)
+    else for (const entry of entries) this.#fail(entry, error)
+    this.#landed(flight)
   }
 
   #request(entries: readonly Entry[]): Promise<readonly unknown[]> {

@@ -20,6 +20,8 @@ interface Sent {
   /** With what is said of single ones, and what is usual of the others. */
   readonly answer: (states?: Record<string, State>) => void
   readonly fail: (error: unknown) => void
+  /** Whatever that is. */
+  readonly say: (states: any) => void
 }
 
 /** `react` may answer, or throw, while the request is being sent. */
@@ -33,7 +35,7 @@ function world(react: (request: Sent) => void = () => {}, flights?: 1) {
     let fail!: (error: unknown) => void
     const answer = (states: Record<string, State> = {}) => resolve(ids.map((id) => states[id] ?? usual))
     const reply = new Promise((...both) => ([resolve, fail] = both))
-    const request = { kind, ids, answer, fail }
+    const request = { kind, ids, answer, fail, say: resolve }
     sent.push(request)
     react(request)
     return reply
@@ -528,6 +530,23 @@ describe('what goes wrong', () => {
     await settle()
     expect(a.error).toEqual(forGood())
     expect(sent).toHaveLength(1)
+  })
+
+  it.each(['claim', 'release', 'renew'] as const)('with an answer that leaves some out is told to all of a request, and asked again by nobody: %s', async (method) => {
+    const { sent, ...the } = world()
+    for (const states of [[HELD], [], undefined]) {
+      const asked = [the[method]('a'), the[method]('b')]
+      await settle()
+      sent.at(-1)!.say(states)
+      await settle()
+      for (const { error } of asked) expect(error).toMatchObject({ transient: true, message: expect.stringMatching(/answered with (.*for 2 items|no states)/) })
+    }
+    expect(sent).toHaveLength(3)
+    const next = the[method]('c')
+    await settle()
+    sent[3]!.answer()
+    await settle()
+    expect(next.state).toBe('resolved')
   })
 
   it('for a while only is told to all of a request, and left to them', async () => {

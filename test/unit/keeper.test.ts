@@ -305,6 +305,17 @@ describe('a renewal that fails', () => {
     b.assertHeld()
   })
 
+  it('that is left out of an answer is tried again', async () => {
+    const { manager, store, clock, named, unheard } = manualWorld()
+    const locks = manager({ ttlMs: 9_000 })
+    const both = [await locks.lock('a'), await locks.lock('b')]
+    store.answer('renew', [{ status: 'held', waiting: 0 }])
+    await clock.advance(30_000)
+    for (const lock of both) lock.assertHeld()
+    expect(named('renew-failed').map(({ key }) => key)).toEqual(['a', 'b'])
+    expect(unheard).toEqual([])
+  })
+
   it('makes no unhandled rejection, whatever it fails with', async () => {
     const { manager, store, clock, unheard } = manualWorld()
     const locks = manager({ ttlMs: 1_000 })
