@@ -34,6 +34,14 @@ function share(signal: AbortSignal) {
   return entry
 }
 
+/** What comes of `work`; rejects as soon as `signal` aborts. */
+export async function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return work
+  let stop!: () => void
+  const aborted = new Promise<never>((_, reject) => (stop = onAbort(signal, () => reject(signal.reason as Error))))
+  return Promise.race([work, aborted]).finally(stop)
+}
+
 /** A controller that aborts as soon as one of the signals does, and tells the truth if they do; `unlink` when it is over. */
 export function linkedController(...signals: readonly (AbortSignal | undefined)[]): { controller: AbortController; unlink: () => void } {
   const look = () => {

@@ -43,6 +43,8 @@ export interface Leased {
   readonly id: bigint
   /** What keeps the session itself, or something that it has. */
   readonly role: 'session' | 'member'
+  /** Of a session: it was there before, and may be another process's until it is taken up. */
+  readonly isTakenUp?: boolean
   /** What a candidate says to all who look. */
   readonly value?: string
 }

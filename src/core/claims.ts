@@ -108,6 +108,7 @@ export class Claims implements SeatSurroundings {
     const isOnce = given !== undefined && !claim.lease
     if (isOnce && this.#adopted.has(claim.id)) throw new OwnershipLostError(claim.resource, 'it has been adopted already')
     if (isOnce) this.#adopted.add(claim.id)
+    if (this.#withdrawals.has(claim)) throw new OwnershipLostError(claim.resource, 'it was let go of, and is on its way out')
     const sentAt = this.clock.now()
     const renewal = { claim, ttlMs: claim.ttlMs, exact: false, ...(given && { from: given.token }) }
     let state: RenewState

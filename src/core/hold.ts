@@ -207,13 +207,9 @@ export class Hold implements Linked<Hold>, Renewal {
     return () => listeners.delete(listener)
   }
 
-  get wasLost(): boolean {
-    return this.#state === 'lost'
-  }
-
-  /** On a lease of the store's own it may be another's when it is lost, who has the same lease: who still has that lets go of it. */
+  /** On a lease of the store's own it may be another's when it is lost, who has the same lease: whoever still has that lets go of it. */
   letGo(): void {
-    if (this.wasLost && this.#isOnLease) this.#around.withdraw(this.claim, this.#ttlMs)
+    if (this.isLost && this.#isOnLease) this.#around.withdraw(this.claim, this.#ttlMs)
   }
 
   get #isOnLease(): boolean {

@@ -44,6 +44,11 @@ export class Withdrawals {
     this.#pending.add(withdrawal)
   }
 
+  /** It was let go of a while ago at the most, and may not be gone. */
+  has(claim: OwnClaim): boolean {
+    return this.#remembered.has(claim.id)
+  }
+
   /** The store has told of a grant that nobody waits for. */
   cameBack(claimId: string, resource: string): void {
     const { claim } = this.#remembered.get(claimId) ?? {}

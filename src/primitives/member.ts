@@ -7,7 +7,7 @@
  * Whoever comes while it is held has it, too; whoever comes while others of the session wait joins them. A wait goes on for as long
  * as anybody wants it. One after the other: what is being tried or released is over before the next is asked for.
  */
-import { onAbort } from '../core/abort.js'
+import { onAbort, orAborted } from '../core/abort.js'
 import type { Claims } from '../core/claims.js'
 import { LockedError, type HoldfastError } from '../core/errors.js'
 import { Hold } from '../core/hold.js'
@@ -26,6 +26,7 @@ export interface MemberSurroundings {
   readonly claims: Claims
   /** Throws if the session has ended, as far as can be told at this moment. */
   assertAlive(): void
+  isAlive(): boolean
   /** What a claim in its name asks for. */
   request(entry: Entry, waitMs: number, signal?: AbortSignal): ClaimRequest
   /** What the session had of a resource before it was taken up here. */
@@ -46,9 +47,8 @@ export class Member {
   /** What was said last in the name of what it holds. Null if that is not known. */
   said: string | null | undefined
   #hold: Hold | undefined
-  /** What it has lost last, and not asked for again. */
-  #lost: Hold | undefined
   #wait: Wait | undefined
+  /** What has to be over before anything else is asked for. */
   #trying: Promise<unknown> | undefined
   #callers = 0
 
@@ -74,14 +74,17 @@ export class Member {
   tryToEnter(entry: Entry, signal: AbortSignal | undefined): Promise<Hold> {
     return this.#use(signal, async () => {
       if (this.#wait) throw new LockedError(this.#name, `Lock not acquired: "${this.#name}" is held by another, and this session waits for it already.`)
-      const trying = this.#try(entry, signal)
-      this.#trying = trying
-      try {
-        return await trying
-      } finally {
-        this.#trying = undefined
-      }
+      return this.#alone(this.#try(entry, signal))
     })
+  }
+
+  async #alone<T>(trying: Promise<T>): Promise<T> {
+    this.#trying = trying
+    try {
+      return await trying
+    } finally {
+      this.#trying = undefined
+    }
   }
 
   /** What it holds, or what comes of `ask` if it holds nothing. */
@@ -93,7 +96,7 @@ export class Member {
         if (found instanceof Hold) return found
         // At once, so that nothing comes between.
         if (!found) return await ask()
-        await found
+        await orAborted(found, signal)
       }
     } finally {
       this.#callers--
@@ -110,7 +113,7 @@ export class Member {
 
   /** Whether nobody has it, waits for it or asks for it. */
   get isFree(): boolean {
-    return !this.#hold && !this.#lost && !this.#wait && this.#callers === 0
+    return !this.#hold && !this.#wait && !this.#trying && this.#callers === 0
   }
 
   /** What it holds; or what has to be over first; or nothing. */
@@ -126,7 +129,6 @@ export class Member {
 
   #ended(hold: Hold): void {
     if (this.#hold === hold) this.#hold = undefined
-    if (hold.wasLost) this.#lost = hold
     this.#session.isFree(this)
   }
 
@@ -134,17 +136,10 @@ export class Member {
     const before = await this.#session.takeUp(this.resource)
     if (before) return this.#keep(before)
     const { claims } = this.#session
-    return claims.acquire(this.resource, ONE_OF_ONE, this.#request(entry, 0, signal), (result) => {
+    return claims.acquire(this.resource, ONE_OF_ONE, this.#session.request(entry, 0, signal), (result) => {
       if (result instanceof Hold) return this.#keep(result)
       throw locked(this.#name, result, claims.owner)
     })
-  }
-
-  #request(entry: Entry, waitMs: number, signal?: AbortSignal): ClaimRequest {
-    // Or what was lost would go on, under its fence.
-    this.#lost?.letGo()
-    this.#lost = undefined
-    return this.#session.request(entry, waitMs, signal)
   }
 
   #startWait(entry: Entry): Wait {
@@ -157,11 +152,12 @@ export class Member {
   }
 
   async #pursue(entry: Entry, wait: Wait): Promise<void> {
-    const before = await this.#session.takeUp(this.resource)
+    // Two who take it up would have one claim, and one of them might release it.
+    const before = await this.#alone(this.#session.takeUp(this.resource))
     if (before) return this.#held(before, wait)
     // All who wanted it may have gone meanwhile.
-    if (this.#wait !== wait) return
-    const request = this.#request(entry, Infinity, wait.signal)
+    if (this.#wait !== wait) return this.#session.isFree(this)
+    const request = this.#session.request(entry, Infinity, wait.signal)
     await this.#session.claims.acquire(this.resource, ONE_OF_ONE, request, (result) => this.#held(result as Hold, wait))
   }
 
@@ -190,7 +186,11 @@ export class Member {
       this.leave(hold).catch(() => hold.abandon())
       throw error
     }
-    hold.onEnd(() => this.#ended(hold))
+    hold.onEnd(() => {
+      // Or it would be in the way of others for as long as the session lives, and go on under its fence when that asks again.
+      if (hold.isLost && this.#session.isAlive()) hold.letGo()
+      this.#ended(hold)
+    })
     return hold
   }
 

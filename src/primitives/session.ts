@@ -73,7 +73,7 @@ export class Sessions {
 
   async #begin(lease: bigint, ttlMs: number, signal: AbortSignal | undefined, isTakenUp = false): Promise<Session> {
     const { claims, retryMs } = this.#around
-    const leased: Leased = { id: lease, role: 'session' }
+    const leased: Leased = { id: lease, role: 'session', isTakenUp }
     const request = requestOf(claims.owner, leased, { ttlMs, retryMs, type: 'session', waitMs: Infinity, signal })
     const use = (result: Hold | object) => this.#keep(new Session(this.#around, lease, result as Hold, isTakenUp))
     return claims.acquire(resourceOf(lease), ONE_OF_ONE, request, use)
@@ -164,6 +164,7 @@ export class Session implements AsyncDisposable {
     return {
       claims,
       assertAlive: () => Session.assertAlive(this),
+      isAlive: () => Session.isAlive(this),
       request: ({ type, value }, waitMs, signal) => {
         const leased: Leased = { id, role: 'member', ...(value !== undefined && { value }) }
         const { ttlMs } = this.#hold!.claim
@@ -207,10 +208,14 @@ export class Session implements AsyncDisposable {
     if (session.#error) throw session.#error
   }
 
+  static isAlive(session: Session): boolean {
+    Session.look(session)
+    return session.#error === undefined
+  }
+
   /** It has ended, and nothing of it was released. */
   static isLeft(session: Session): boolean {
-    Session.look(session)
-    return session.#error !== undefined && !session.#ending
+    return !Session.isAlive(session) && !session.#ending
   }
 
   /** @internal Ends when `signal` aborts. */

@@ -244,10 +244,18 @@ describe('what a session has', () => {
 })
 
 describe('a mutex that was lost while its session goes on', () => {
+  /** Its key has to be looked at, and cannot be; the lease is renewed on the stream. */
+  async function lose({ clock }: MadeUpWorld, { client }: MadeUpProcess, mutex: Mutex): Promise<void> {
+    client.loseWatches()
+    client.fateOf = (call) => (call === 'txn' ? 'request lost' : 'well')
+    while (!mutex.signal.aborted) await clock.advance(100)
+    client.fateOf = () => 'well'
+  }
+
   it('is another for the next who locks it, behind those who have waited', async () => {
     const world = new MadeUpWorld()
-    const [{ client, locks }, other] = [world.process('holder'), world.process('other')]
-    const session = await world.soon(locks.session({ ttlMs: 9_000 }))
+    const [holder, other] = [world.process('holder'), world.process('other')]
+    const session = await world.soon(holder.locks.session({ ttlMs: 9_000 }))
     const mutex = new Mutex(session, 'm')
     await world.soon(mutex.lock())
     for (let round = 0; round < 2; round++) {
@@ -255,14 +263,10 @@ describe('a mutex that was lost while its session goes on', () => {
       const others = new Mutex(await world.soon(other.locks.session({ ttlMs: 9_000 })), 'm')
       const theirs = watch(others.lock())
       await world.clock.advance(100)
-      // Its key has to be looked at, and cannot be; the lease is renewed on the stream.
-      client.loseWatches()
-      client.fateOf = (call) => (call === 'txn' ? 'request lost' : 'well')
-      while (!mutex.signal.aborted) await world.clock.advance(100)
-      client.fateOf = () => 'well'
+      await lose(world, holder, mutex)
       expect(session.signal.aborted).toBe(false)
       const ours = watch(mutex.lock())
-      await world.clock.advance(500)
+      await world.clock.advance(3_000)
       expect([theirs.state, ours.state]).toEqual(['resolved', 'pending'])
       expect(others.fence).toBeGreaterThan(fence)
       await world.soon(others.unlock())
@@ -270,6 +274,72 @@ describe('a mutex that was lost while its session goes on', () => {
       expect(ours.state).toBe('resolved')
       expect(mutex.fence).toBeGreaterThan(others.fence)
     }
+  })
+
+  it('is in nobody’s way', async () => {
+    const world = new MadeUpWorld()
+    const [holder, other] = [world.process('holder'), world.process('other')]
+    const session = await world.soon(holder.locks.session({ ttlMs: 9_000 }))
+    const mutex = new Mutex(session, 'm')
+    await world.soon(mutex.lock())
+    const theirs = watch(new Mutex(await world.soon(other.locks.session()), 'm').lock())
+    await lose(world, holder, mutex)
+    await world.clock.advance(2_000)
+    expect([theirs.state, session.signal.aborted]).toEqual(['resolved', false])
+  })
+
+  it('is another also if one who had it before unlocks it in between', async () => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const session = await world.soon(holder.locks.session({ ttlMs: 9_000 }))
+    const [first, second] = [new Mutex(session, 'm'), new Mutex(session, 'm')]
+    await world.soon(first.lock())
+    await lose(world, holder, first)
+    await world.soon(second.lock())
+    const { fence } = second
+    await lose(world, holder, second)
+    await expect(world.soon(first.unlock())).rejects.toThrow()
+    await world.soon(second.lock())
+    expect(second.fence).toBeGreaterThan(fence)
+  })
+
+  it('is another also if its last request is not answered yet', async () => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const session = await world.soon(holder.locks.session({ ttlMs: 9_000 }))
+    const other = new Mutex(await world.soon(world.process('other').locks.session()), 'm')
+    await world.soon(other.lock())
+    const mutex = new Mutex(session, 'm')
+    const ours = watch(mutex.lock())
+    await world.clock.advance(100)
+    // It asks again when the stream is there again; and is granted what it waits for by the watch.
+    const look = delayNextLook(holder, 60_000)
+    holder.client.loseWatches()
+    while (!look.isSent) await world.clock.advance(10)
+    await world.soon(other.unlock())
+    while (ours.state === 'pending') await world.clock.advance(10)
+    const { fence } = mutex
+    await lose(world, holder, mutex)
+    await world.soon(mutex.lock())
+    expect(mutex.fence).toBeGreaterThan(fence)
+  })
+})
+
+describe('a session that is taken up', () => {
+  it('goes on in its process if that fails', async () => {
+    const world = new MadeUpWorld()
+    const [before, after] = [world.process('before'), world.process('after')]
+    const session = await world.soon(before.locks.session({ ttlMs: 9_000 }))
+    const mutex = new Mutex(session, 'm')
+    await world.soon(mutex.lock())
+    after.client.fateOf = (call) => (call === 'leaseGrant' ? 'request lost' : 'well')
+    const taking = watch(after.locks.session({ lease: session.lease }))
+    await world.clock.advance(7_000)
+    expect(taking.state).toBe('rejected')
+    after.client.fateOf = () => 'well'
+    await world.clock.advance(3_000)
+    expect([session.signal.aborted, mutex.signal.aborted]).toEqual([false, false])
+    expect(world.etcd.keys).toContain(mutex.key)
   })
 })
 

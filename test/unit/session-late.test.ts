@@ -4,7 +4,11 @@ import { memoryBackend } from '../../src/backends/memory/index.js'
 import type { Backend, BackendFactory, Commit, CommitState } from '../../src/core/backend.js'
 import { BackendError } from '../../src/core/errors.js'
 import { createLocks, Election, Mutex } from '../../src/index.js'
+import { Session } from '../../src/primitives/session.js'
 import { Observer } from '../../src/testing/managers.js'
+import { outage } from '../support/faulty-backend.js'
+import { settle } from '../support/manual-clock.js'
+import { manualWorld, watch, type ManualWorld } from '../support/manual-world.js'
 
 /** A store on whose commits something else happens, too. */
 function committing(through: (commit: () => Promise<CommitState>) => Promise<CommitState>): BackendFactory {
@@ -109,5 +113,77 @@ describe('an election', () => {
     expect(runs).toBe(0)
     await expect(locks.election('x').leader()).rejects.toThrow('Nobody leads')
     await locks.close()
+  })
+})
+
+describe('what a session was taken up with', () => {
+  /** A session that holds "x" is taken up by another process, where a mutex is made of it. */
+  async function takenUp({ manager }: ManualWorld): Promise<{ mutex: Mutex; others: Mutex; given: bigint }> {
+    const [a, b] = [manager(), manager()]
+    const old = await a.session({ ttlMs: 60_000 })
+    const before = new Mutex(old, 'x')
+    await before.lock()
+    const given = before.fence
+    await old.orphan()
+    return { mutex: new Mutex(await b.session({ lease: old.lease }), 'x'), others: new Mutex(await a.session(), 'x'), given }
+  }
+
+  it('is not released under who asks again, after a wait that was given up while it was looked for', async () => {
+    const world = manualWorld()
+    const { mutex, others } = await takenUp(world)
+    const controller = new AbortController()
+    const left = watch(mutex.lock({ signal: controller.signal }))
+    controller.abort(new Error('no more'))
+    const again = watch(mutex.lock())
+    await settle()
+    expect([left.error?.message, again.state]).toEqual(['no more', 'resolved'])
+    await expect(others.tryLock()).rejects.toThrow('Lock not acquired')
+    expect(await mutex.isOwner().check()).toBe(true)
+  })
+
+  it('is not taken up once more while it is being let go of', async () => {
+    const world = manualWorld()
+    const { mutex, given } = await takenUp(world)
+    await mutex.lock()
+    expect(mutex.fence).toBe(given)
+    world.store.fail('release', outage(), { times: 2 })
+    await mutex[Symbol.asyncDispose]()
+    const again = watch(mutex.lock())
+    await world.clock.advance(1_000)
+    expect(again.state).toBe('resolved')
+    expect(mutex.fence).toBeGreaterThan(given)
+    expect(await mutex.isOwner().check()).toBe(true)
+  })
+
+  it('is forgotten by who has it no more', async () => {
+    const { manager } = manualWorld()
+    const session = await manager().session()
+    const before = Session.member(session, 'x/')
+    const mutex = new Mutex(session, 'x')
+    const controller = new AbortController()
+    const left = watch(mutex.lock({ signal: controller.signal }))
+    controller.abort()
+    await settle()
+    expect(left.state).toBe('rejected')
+    expect(Session.member(session, 'x/')).not.toBe(before)
+  })
+})
+
+describe('a wait of a mutex', () => {
+  it('ends at once when it is aborted, also while what was held before is being released', async () => {
+    const { manager, store } = manualWorld()
+    const mutex = new Mutex(await manager().session(), 'x')
+    await mutex.lock()
+    const release = store.hold('release')
+    const unlock = watch(mutex.unlock())
+    const controller = new AbortController()
+    const lock = watch(mutex.lock({ signal: controller.signal }))
+    await settle()
+    controller.abort(new Error('no more'))
+    await settle()
+    expect([unlock.state, lock.error?.message]).toEqual(['pending', 'no more'])
+    release.release()
+    await settle()
+    expect(unlock.state).toBe('resolved')
   })
 })

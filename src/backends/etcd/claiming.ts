@@ -59,8 +59,11 @@ export class Claiming {
 
   /** What a session has of a resource has one key: the last is let go of before the next is asked for. */
   async #afterLast({ resource }: Claim, { id }: Leased): Promise<void> {
-    const { directories } = this.#parts
+    const { directories, releasing } = this.#parts
     const key = memberKey(memberDirectory(resource), id)
+    const last = directories.at(key)
+    // It was lost, and its release waits for something. This one would have its place in the line, and its fence.
+    if (last?.isHeld) releasing.letGoOf(last).catch(() => {})
     await directories.at(key)?.leaving?.catch(() => {})
     if (directories.at(key)?.isLeaving) throw new BackendError('What the session had there could not be let go of yet.', { transient: true })
   }

@@ -1,6 +1,7 @@
 /** The steps about a session itself: its claim is a lease, and has no key. What the session has are claims in claiming.ts. */
 import type { Claim, ClaimState, ReleaseState, Renewal, RenewState } from '../../core/backend.js'
 import { follow, type Asker } from './askers.js'
+import { isLeaseGone } from './errors.js'
 import type { Leases } from './leases.js'
 
 export class SessionSteps {
@@ -33,7 +34,15 @@ export class SessionSteps {
   }
 
   async #revoke(claim: Claim): Promise<ReleaseState> {
-    await this.#leases.revoke(claim.lease!.id)
+    const { id, isTakenUp } = claim.lease!
+    // Who tried in vain to take it up leaves it to who has it.
+    if (isTakenUp && this.#leases.ofSession(id)?.session?.id !== claim.id) return { status: 'not-held' }
+    try {
+      await this.#leases.revoke(id)
+    } catch (error) {
+      if (isLeaseGone(error)) return { status: 'not-held' }
+      throw error
+    }
     return { status: 'released' }
   }
 }
