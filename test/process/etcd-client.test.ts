@@ -1,6 +1,8 @@
 /** The client of etcd on a real one: what it can ask for, and what it makes of the answers. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import dns from 'node:dns'
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createEtcdClient, type EtcdClient } from '../../src/backends/etcd/client/client.js'
@@ -207,7 +209,11 @@ describe('what comes while the event loop stands still', () => {
   const TIMEOUT_MS = 800
   const STALL_MS = 1_200
   let connections = 0
-  const count = () => void connections++
+  let latest: Socket
+  const count = (message: unknown) => {
+    connections++
+    latest = (message as { socket: Socket }).socket
+  }
   const connect = (callTimeoutMs: number, endpoints = [etcd.endpoint]) => {
     const own = createEtcdClient({ endpoints, callTimeoutMs })
     onTestFinished(() => own.close())
@@ -248,6 +254,17 @@ describe('what comes while the event loop stands still', () => {
     connections = 0
     const answer = own.txn({ success: [put('a')] })
     await new Promise((resolve) => setImmediate(resolve))
+    standStill(STALL_MS)
+    await answer
+    expect(connections).toBe(1)
+  })
+
+  it('is a new connection, also if the time of whoever waits for it is over', async () => {
+    const own = connect(TIMEOUT_MS)
+    connections = 0
+    const answer = own.txn({ success: [put('a')] })
+    // What the server says to that comes meanwhile.
+    await once(latest, 'connect')
     standStill(STALL_MS)
     await answer
     expect(connections).toBe(1)

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, it, onTestFinished } from 'vitest'
 import { createEtcdClient, type EtcdClient, type EtcdOptions } from '../../src/backends/etcd/client/client.js'
 import { frame } from '../../src/backends/etcd/client/frames.js'
+import { startProxy, type Proxy } from '../support/tcp-proxy.js'
 import { until } from '../support/until.js'
 
 const SETTINGS = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -44,6 +45,14 @@ function answer(stream: ServerHttp2Stream, message: Buffer): void {
 
 function refuse(stream: ServerHttp2Stream, code: number, message: string): void {
   stream.respond({ ':status': 200, 'grpc-status': String(code), 'grpc-message': message }, { endStream: true })
+}
+
+/** So far away that whatever it says takes that long. */
+async function farAway(endpoint: string, delayMs: number): Promise<Proxy> {
+  const proxy = await startProxy({ to: { port: Number(new URL(endpoint).port) } })
+  onTestFinished(() => proxy.close())
+  proxy.delay(delayMs, { direction: 'down' })
+  return proxy
 }
 
 it('is not besieged if it says hello and goodbye in one breath', async () => {
@@ -141,4 +150,54 @@ it('is asked again if users are changed time and again', async () => {
   })
   await connect({ endpoints: [endpoint], username: 'root', password: 'canary' }).txn({ success: [{ kind: 'put', key, value: key }] })
   expect(refused).toEqual(['1', '2', '3', '4'])
+})
+
+it('is connected to also if it is further away than its share of the time, as one of many', async () => {
+  const etcd = await serving((stream) => answer(stream, NOTHING))
+  const doors = await Promise.all(Array.from({ length: 8 }, () => farAway(etcd, 300)))
+  const client = connect({ endpoints: doors.map((door) => door.url('http')), callTimeoutMs: 1_000 })
+  await until('an answer', () => client.range({ key }).then(() => true))
+  await client.range({ key })
+})
+
+it.each<[string, (client: EtcdClient) => Promise<unknown>]>([
+  ['a read', (client) => client.range({ key })],
+  ['a lease', (client) => client.leaseGrant(9)],
+])('is not taken for silent by %s that was sent a moment ago', async (_, ask) => {
+  const etcd = await serving((stream) => answer(stream, NOTHING))
+  const door = await farAway(etcd, 400)
+  await ask(connect({ endpoints: [door.url('http')], callTimeoutMs: 1_000 }))
+  expect(door.connections).toHaveLength(1)
+})
+
+it('is asked for a renewal of a lease of which nobody knows when it was granted', async () => {
+  const calls: string[] = []
+  const endpoint = await serving((stream, call) => {
+    calls.push(call)
+    if (call === 'LeaseKeepAlive') {
+      stream.respond({ ':status': 200 }, { waitForTrailers: true })
+      stream.write(frame(undefined, (writer) => (writer.int64(2, 7n), writer.int64(3, 9n))))
+    } else if (calls.length === 1) stream.close(8)
+    else refuse(stream, 9, 'etcdserver: lease already exists')
+  })
+  expect(await connect({ endpoints: [endpoint] }).leaseGrant(9, 7n)).toEqual({ id: 7n, ttlS: 9 })
+  expect(calls).toEqual(['LeaseGrant', 'LeaseGrant', 'LeaseKeepAlive'])
+})
+
+it('is waited for by whoever needs a token for as long as each has, and nothing of theirs was sent', async () => {
+  const endpoint = await serving((stream, call) => {
+    if (call !== 'Authenticate') answer(stream, NOTHING)
+  })
+  const client = connect({ endpoints: [endpoint], username: 'root', password: 'canary', callTimeoutMs: 1_000 })
+  const put = () => client.txn({ success: [{ kind: 'put', key, value: key }] }).then(() => 'done', (error: unknown) => error)
+  const first = put()
+  await sleep(700)
+  const beganAt = performance.now()
+  const errors = await Promise.all([first, put()])
+  expect(performance.now() - beganAt).toBeGreaterThan(900)
+  for (const error of errors) expect(error).toMatchObject({ mayBeDone: false, transient: true })
+})
+
+it.each([0, -1, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 31])('is not waited for a time that makes no sense: %s', (callTimeoutMs) => {
+  expect(() => createEtcdClient({ endpoints: ['http://127.0.0.1:1'], callTimeoutMs })).toThrow('callTimeoutMs')
 })

@@ -52,8 +52,10 @@ export class Auth {
   }
 
   #explained(error: unknown): unknown {
-    if (!(error instanceof EtcdError) || error.transient) return error
-    const { code, reason } = error
+    if (!(error instanceof EtcdError)) return error
+    const { code, reason, transient } = error
+    // Whoever needs the token has sent nothing yet.
+    if (transient) return new EtcdError(error.message, { code, reason, transient, cause: error })
     const why = reason === 'unauthenticated' ? 'the user or the password is wrong' : error.message
     const message = `etcd lets "${this.#credentials!.username}" not in: ${why}`
     return (this.trouble = new EtcdError(message, { code, reason: 'unauthenticated' }))

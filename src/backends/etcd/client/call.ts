@@ -65,7 +65,7 @@ class Call {
   readonly #request: Buffer
   readonly #resolve: Resolve
   readonly #reject: Reject
-  readonly #startedAt = performance.now()
+  #startedAt = 0
   #timer: NodeJS.Timeout | undefined
   /** The try under way. */
   #attempt: Attempt | undefined
@@ -82,12 +82,30 @@ class Call {
     this.#reject = reject
   }
 
-  /** Its timer keeps the process alive; the connection does not. */
   start(): void {
-    const { timeoutMs } = this.#calls
-    if (this.#kind.repeatable) this.#timer = onSilence(timeoutMs / 2, () => this.#halfTime())
-    else this.#timer = onSilence(timeoutMs, () => this.#expire())
+    this.#begin()
     this.#try()
+  }
+
+  /** All its time is before it. */
+  #begin(): void {
+    const { timeoutMs } = this.#calls
+    this.#startedAt = performance.now()
+    if (this.#kind.repeatable) this.#judgeIn(timeoutMs / 2, () => this.#halfTime())
+    else this.#judgeIn(timeoutMs, () => this.#expire())
+  }
+
+  /** The timer keeps the process alive; the connection does not. One that was replaced may be about to judge: it does not. */
+  #judgeIn(ms: number, judge: () => void): void {
+    clearTimeout(this.#timer)
+    const timer = onSilence(ms, () => {
+      if (this.#timer === timer) judge()
+    })
+    this.#timer = timer
+  }
+
+  get #restMs(): number {
+    return this.#startedAt + this.#calls.timeoutMs - performance.now()
   }
 
   abort(): void {
@@ -131,22 +149,22 @@ class Call {
 
   readonly #tryNow = () => this.#try()
   readonly #notReady = (error: EtcdError) => this.#tryAgain(error)
-  /** It has tried for as long as this call may. */
-  readonly #noToken = (error: EtcdError) => this.#fail(error)
+  /** It may have been asked for before this call, and have had less time. */
+  readonly #noToken = (error: EtcdError) => (error.transient ? this.#tryAgain(error) : this.#fail(error))
 
   #send(connection: Connection, token: string): void {
-    const timeoutMs = this.#startedAt + this.#calls.timeoutMs - performance.now()
+    // Its timer would have ended it, had the event loop not stood still: that time is given back, as connections have it.
+    if (this.#restMs <= 0) this.#begin()
     const attempt = new Attempt(this, connection, token)
     this.#attempt = attempt
-    attempt.send(this.#kind.path, timeoutMs, this.#request)
+    attempt.send(this.#kind.path, this.#restMs, this.#request)
   }
 
   #tryAgain(error: EtcdError): void {
     if (this.#isOver) return
     this.#isUnsure ||= error.mayBeDone
     if (error.mayBeDone && !this.#kind.repeatable) return this.#fail(error)
-    const restMs = this.#startedAt + this.#calls.timeoutMs - performance.now()
-    if (this.#calls.lane.retryInMs >= restMs) return this.#fail(error)
+    if (this.#calls.lane.retryInMs >= this.#restMs) return this.#fail(error)
     this.#try()
   }
 
@@ -154,9 +172,9 @@ class Call {
   #halfTime(): void {
     if (this.#isOver) return
     const halfMs = this.#calls.timeoutMs / 2
-    this.#timer = onSilence(halfMs, () => this.#expire())
+    this.#judgeIn(halfMs, () => this.#expire())
     const attempt = this.#attempt
-    if (!attempt?.isSilent) return
+    if (!attempt?.isSilentFor(halfMs / 2)) return
     attempt.cancel()
     this.#attempt = undefined
     const error = silentError(attempt.connection.endpoint, halfMs).afterUnsureTry()
@@ -179,7 +197,7 @@ class Call {
       cause: trouble,
     })
     if (attempt) {
-      lane.leave(attempt.connection, error, { reuse: !attempt.isSilent })
+      lane.leave(attempt.connection, error, { reuse: !attempt.isSilentFor(timeoutMs / 4) })
       attempt.cancel()
     }
     this.#fail(error)
@@ -217,9 +235,9 @@ class Attempt implements StreamListener {
     this.token = token
   }
 
-  /** Nothing at all has come from there since it was sent. */
-  get isSilent(): boolean {
-    return this.connection.heardAt < this.#sentAt
+  /** Nothing at all has come from there since it was sent, and that was so long ago. */
+  isSilentFor(ms: number): boolean {
+    return this.connection.heardAt < this.#sentAt && performance.now() - this.#sentAt >= ms
   }
 
   send(path: string, timeoutMs: number, request: Buffer): void {

@@ -48,6 +48,8 @@ export interface EtcdClient {
 }
 
 const CALL_TIMEOUT_MS = 2_000
+/** Node's timers know no more. */
+const LONGEST_TIMEOUT_MS = 2 ** 31 - 1
 
 const RANGE: CallKind = { path: '/etcdserverpb.KV/Range', repeatable: true }
 const TXN: CallKind = { path: '/etcdserverpb.KV/Txn', repeatable: false }
@@ -70,6 +72,9 @@ class Client implements EtcdClient {
 
   constructor(options: EtcdOptions) {
     const { tls = {}, callTimeoutMs: timeoutMs = CALL_TIMEOUT_MS } = options
+    if (!(timeoutMs >= 1 && timeoutMs <= LONGEST_TIMEOUT_MS)) {
+      throw new ConfigurationError(`callTimeoutMs is a number of milliseconds from 1 to ${LONGEST_TIMEOUT_MS}, not ${String(timeoutMs)}.`)
+    }
     const endpoints = checked(options.endpoints)
     const lane = () => new Lane({ endpoints, tls, timeoutMs })
     this.#lanes = [lane(), lane()]
@@ -96,8 +101,10 @@ class Client implements EtcdClient {
       return await this.#call(LEASE_GRANT, { ttlS, id }, messages.writeLeaseGrant, messages.readLease)
     } catch (error) {
       if (!isDoneBefore(error, 'lease-exists')) throw error
-      const { grantedTtlS } = await this.leaseTimeToLive(id, false)
-      return { id, ttlS: grantedTtlS }
+      // It may be older than this call: from now on it lasts as long as a new one.
+      const ttlS = await this.keepAlive(id, this.#calls.timeoutMs / 2)
+      if (ttlS <= 0) throw error
+      return { id, ttlS }
     }
   }
 

@@ -36,13 +36,13 @@ export class Endpoints {
   }
 
   /** The one that worked last, or the next that need not be left alone, or the one that comes back first. */
-  next(): { readonly url: string; readonly inMs: number } {
+  next(): { readonly url: string; readonly inMs: number; readonly failures: number } {
     const now = performance.now()
     const inOrder = [...this.#all.slice(this.#current), ...this.#all.slice(0, this.#current)]
     const waitMs = ({ retryAt }: Endpoint) => Math.max(0, retryAt - now)
     const soonest = inOrder.reduce((best, one) => (waitMs(one) < waitMs(best) ? one : best))
     this.#current = this.#all.indexOf(soonest)
-    return { url: soonest.url, inMs: waitMs(soonest) }
+    return { url: soonest.url, inMs: waitMs(soonest), failures: soonest.failures }
   }
 
   /** How long until the first of them may be tried. */

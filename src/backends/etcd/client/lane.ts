@@ -16,7 +16,7 @@ const LEAST_CONNECT_MS = 250
 export class Lane {
   readonly #endpoints: Endpoints
   readonly #tls: TlsOptions
-  readonly #connectMs: number
+  readonly #timeoutMs: number
   #current: Connection | undefined
   /** Left, but still good if its endpoint is the next again. */
   #left: Connection | undefined
@@ -27,7 +27,7 @@ export class Lane {
   constructor({ endpoints, tls, timeoutMs }: LaneOptions) {
     this.#endpoints = new Endpoints(endpoints)
     this.#tls = tls
-    this.#connectMs = Math.max(LEAST_CONNECT_MS, timeoutMs / endpoints.length)
+    this.#timeoutMs = Math.max(LEAST_CONNECT_MS, timeoutMs)
   }
 
   get connection(): Connection | undefined {
@@ -73,7 +73,7 @@ export class Lane {
   }
 
   async #connect(): Promise<Connection> {
-    const { url, inMs } = this.#endpoints.next()
+    const { url, inMs, failures } = this.#endpoints.next()
     const { signal } = this.#closing
     if (inMs > 0) await sleep(inMs, undefined, { ref: false, signal }).catch(() => {})
     if (signal.aborted) throw closedError(false)
@@ -81,15 +81,17 @@ export class Lane {
     this.#left = undefined
     if (left?.isOpen && left.endpoint === url) return (this.#current = left)
     left?.retire()
-    return this.#open(url)
+    // One that is only far away would never be connected to if it were given no more than its share.
+    const shareMs = Math.max(LEAST_CONNECT_MS, this.#timeoutMs / this.#endpoints.count)
+    return this.#open(url, Math.min(this.#timeoutMs, shareMs * 2 ** failures))
   }
 
-  async #open(url: string): Promise<Connection> {
+  async #open(url: string, timeoutMs: number): Promise<Connection> {
     const { signal } = this.#closing
     let abort: (() => void) | undefined
     try {
       // Certificates that are none are found out at once.
-      const { connection, ready } = Connection.open(url, this.#tls, this.#connectMs)
+      const { connection, ready } = Connection.open(url, this.#tls, timeoutMs)
       abort = () => connection.destroy(closedError(false))
       signal.addEventListener('abort', abort)
       await ready
