@@ -1,8 +1,10 @@
 /** Locks on etcd when a request or an answer is lost, or carried out long after nobody expects it any more: single stories. */
 import { describe, expect, it } from 'vitest'
 import type { TxnRequest } from '../../src/backends/etcd/client/messages.js'
+import { EtcdBackend } from '../../src/backends/etcd/backend.js'
+import type { Claim, WakeUp } from '../../src/core/backend.js'
 import { Mutex, type DistributedLock } from '../../src/index.js'
-import { writesOf, type Fate } from '../support/made-up-etcd.js'
+import { MadeUpClient, writesOf, type Fate } from '../support/made-up-etcd.js'
 import { isHeld, MadeUpWorld, type MadeUpProcess } from '../support/made-up-world.js'
 import { watch } from '../support/manual-world.js'
 
@@ -18,12 +20,12 @@ function once({ client }: MadeUpProcess, fate: Fate, part: string): void {
   }
 }
 
-/** The next that only reads a line takes so long to get there. */
+/** The next that only reads a line, or says that what was asked for is void, takes so long to get there. */
 function delayNextLook({ client }: MadeUpProcess, lateMs: number): { readonly isSent: boolean } {
   const { fateOf, latencyMs } = client
   const look = { isSent: false }
   client.fateOf = (call, request) => {
-    const isLook = request?.success?.map(({ kind }) => kind).join() === 'range'
+    const isLook = /^(put,)?range$/.test(request?.success?.map(({ kind }) => kind).join() ?? '')
     if (isLook && !look.isSent) {
       look.isSent = true
       client.latencyMs = () => {
@@ -344,20 +346,193 @@ describe('a session that is taken up', () => {
 })
 
 describe('what a session has let go of', () => {
-  it('is not in the way of others when the first request for it is carried out at last', async () => {
+  it.each([9_000, 120_000])('is not in the way of others when the first request for it is carried out at last: TTL %d', async (ttlMs) => {
     const world = new MadeUpWorld()
     const [holder, other] = [world.process('holder'), world.process('other')]
-    const session = await world.soon(holder.locks.session({ ttlMs: 9_000 }))
+    const session = await world.soon(holder.locks.session({ ttlMs }))
     once(holder, 'late', 'm/')
     const mutex = new Mutex(session, 'm')
     await world.soon(mutex.lock())
     await world.soon(mutex.unlock())
-    const isThere = () => world.etcd.keys.includes(mutex.key)
-    expect(isThere()).toBe(false)
-    while (!isThere()) await world.clock.advance(10)
-    const theirs = watch(new Mutex(await world.soon(other.locks.session()), 'm').lock())
+    expect(world.etcd.keys).not.toContain(mutex.key)
     await world.clock.advance(15_000)
-    expect([theirs.state, session.signal.aborted]).toEqual(['resolved', false])
+    expect(world.etcd.keys).not.toContain(mutex.key)
+    await world.soon(new Mutex(await world.soon(other.locks.session()), 'm').lock())
+    expect(session.signal.aborted).toBe(false)
+  })
+
+  it('is not deleted once more when it is locked again', async () => {
+    const world = new MadeUpWorld()
+    const [holder, other] = [world.process('holder'), world.process('other')]
+    const session = await world.soon(holder.locks.session({ ttlMs: 9_000 }))
+    holder.client.lateMs = () => 3_000
+    once(holder, 'late', 'm/')
+    const [mutex, others] = [new Mutex(session, 'm'), new Mutex(await world.soon(other.locks.session()), 'm')]
+    await expect(world.soon(mutex.tryLock())).rejects.toThrow('has not answered')
+    // Whatever would delete it is late, too.
+    let isDeleting = false
+    holder.client.fateOf = (_, request) => {
+      const deletes = request !== undefined && writesOf(request).some((write) => write.startsWith('delete m/'))
+      isDeleting ||= deletes
+      return deletes ? 'late' : 'well'
+    }
+    for (let ms = 0; ms < 10_000 && !isDeleting; ms += STEP_MS) await world.clock.advance(STEP_MS)
+    await world.soon(mutex.lock())
+    const theirs = watch(others.lock())
+    expect(await bothHoldMs(world, 12_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+  })
+
+  it('leaves nothing behind when it was not sent yet, as another of the process was to be answered first', async () => {
+    const world = new MadeUpWorld()
+    const [before, after] = [world.process('before'), world.process('after')]
+    const [first, second] = [await world.soon(before.locks.session({ ttlMs: 9_000 })), await world.soon(before.locks.session({ ttlMs: 9_000 }))]
+    once(before, 'request lost', 'm/')
+    const waits = [first, second].map((session) => watch(new Mutex(session, 'm').lock()))
+    await world.clock.advance(200)
+    await world.soon(second.orphan())
+    await world.soon(after.locks.session({ lease: second.lease }))
+    await world.clock.advance(5_000)
+    expect(waits.map(({ state }) => state)).toEqual(['resolved', 'rejected'])
+    expect(world.etcd.keys.filter((key) => key.startsWith('m/'))).toEqual([`m/${first.lease.toString(16)}`])
+  })
+
+  it('by orphaning it leaves nothing behind, however late that comes', async () => {
+    const world = new MadeUpWorld()
+    const [before, after, other] = [world.process('before'), world.process('after'), world.process('other')]
+    const session = await world.soon(before.locks.session({ ttlMs: 9_000 }))
+    before.client.lateMs = () => 10_000
+    once(before, 'late', 'm/')
+    watch(new Mutex(session, 'm').lock())
+    await world.clock.advance(500)
+    await world.soon(session.orphan())
+    const again = await world.soon(after.locks.session({ lease: session.lease }))
+    await world.clock.advance(30_000)
+    await world.soon(new Mutex(await world.soon(other.locks.session()), 'm').lock())
+    expect(again.signal.aborted).toBe(false)
+  })
+})
+
+describe('what a session had when it was orphaned', () => {
+  it('does not come back after who has taken it up has let go of it', async () => {
+    const world = new MadeUpWorld()
+    const [before, after] = [world.process('before'), world.process('after')]
+    const session = await world.soon(before.locks.session({ ttlMs: 9_000 }))
+    before.client.lateMs = () => 10_000
+    once(before, 'late', 'm/')
+    await world.soon(new Mutex(session, 'm').lock())
+    await world.soon(session.orphan())
+    const mutex = new Mutex(await world.soon(after.locks.session({ lease: session.lease })), 'm')
+    await world.soon(mutex.lock())
+    await world.soon(mutex.unlock())
+    await world.clock.advance(15_000)
+    expect(world.etcd.keys).not.toContain(mutex.key)
+  })
+})
+
+describe('one of several slots', () => {
+  it('is not let go of by an answer that was on its way when it was granted', async () => {
+    const world = new MadeUpWorld()
+    const { clock } = world
+    const granted: string[] = []
+    const open = (name: string) => {
+      const client = new MadeUpClient(world.etcd, name)
+      const wake = (wakeUp: WakeUp) => void (wakeUp.kind === 'granted' && granted.push(wakeUp.claimId))
+      return { client, backend: new EtcdBackend(client, { prefix: 'p', owner: name, clock, retryMs: 50, wake, warn() {} }) }
+    }
+    const claim = (id: string): Claim => ({ id, resource: 'k', take: 1, limit: 2, ttlMs: 9_000 })
+    const [first, other, last] = [open('first'), open('other'), open('last')]
+    await world.soon(first.backend.claim([claim('a')], 'queue'))
+    // What it watches here is watched for a while longer.
+    await world.soon(other.backend.claim([claim('b')], 'queue'))
+    await world.soon(last.backend.claim([claim('c')], 'queue'))
+    await world.soon(last.backend.release([claim('c')]))
+    await world.soon(other.backend.release([claim('b')]))
+    await clock.advance(100)
+    last.client.latencyMs = () => 20
+    const answer = watch(last.backend.claim([claim('d')], 'leave'))
+    await clock.advance(30)
+    other.backend.claim([claim('e')], 'queue').catch(() => {})
+    await clock.advance(71)
+    last.client.latencyMs = () => 1
+    await world.soon(first.backend.release([claim('a')]))
+    await clock.advance(100)
+    expect(granted).toContain('d')
+    expect(answer.value?.[0]).toMatchObject({ status: 'held' })
+    expect(world.etcd.keys.filter((key) => key.startsWith('p/k/'))).toHaveLength(2)
+  })
+})
+
+describe('who waits behind an outsider', () => {
+  it('has its place for as long as it waits, also if it had to ask for it again and again', async () => {
+    const world = new MadeUpWorld()
+    const { client, locks } = world.process('waiter', { ttlMs: 3_000 })
+    const inLine = () => world.etcd.keys.filter((key) => key.startsWith('holdfast/k/'))
+    world.etcd.txn({ success: [{ kind: 'put', key: Buffer.from('holdfast/k/outsider') }] })
+    const waits = [1, 2, 3].map(() => watch(locks.lock('k', { fairness: 'strict' })))
+    await world.clock.advance(500)
+    expect(inLine()).toHaveLength(4)
+    client.fateOf = (call) => (call === 'txn' ? 'request lost' : 'well')
+    const success = inLine().filter((key) => !key.includes('outsider')).map((key) => ({ kind: 'delete', key: Buffer.from(key) }) as const)
+    world.etcd.txn({ success })
+    await world.clock.advance(7_000)
+    client.fateOf = () => 'well'
+    for (let ms = 0; ms < 12_000; ms += 1_000) {
+      await world.clock.advance(1_000)
+      if (ms > 3_000) expect(inLine(), `${ms} ms`).toHaveLength(4)
+    }
+    expect(waits.map(({ state }) => state)).toEqual(['pending', 'pending', 'pending'])
+  })
+})
+
+describe('what a process has given to itself', () => {
+  it('can be adopted also at the second try', async () => {
+    const world = new MadeUpWorld()
+    const process = world.process('one')
+    const adopted = await world.soon(process.locks.adopt((await world.soon(process.locks.lock('k', { ttlMs: 15_000 }))).transfer()))
+    await world.clock.advance(60_000)
+    once(process, 'request lost', 'k/')
+    const given = adopted.transfer()
+    await expect(world.soon(process.locks.adopt(given))).rejects.toThrow('has not answered')
+    await world.clock.advance(6_000)
+    expect(isHeld(await world.soon(process.locks.adopt(given)))).toBe(true)
+  })
+})
+
+describe('a session whose end is not answered', () => {
+  it('is asked to end once more, and not for as long as it would have lasted', async () => {
+    const world = new MadeUpWorld()
+    const { client, locks } = world.process('holder')
+    const session = await world.soon(locks.session())
+    let asked = 0
+    client.fateOf = (call) => (call === 'leaseRevoke' && ++asked === 1 ? 'answer lost' : 'well')
+    await world.soon(session.close())
+    await world.clock.advance(60_000)
+    // One of them since its mailbox is gone.
+    expect(asked).toBeLessThanOrEqual(3)
+  })
+})
+
+describe('a revocation', () => {
+  it('is told of while what was given away is being adopted', async () => {
+    const world = new MadeUpWorld()
+    const [giver, adopter, other] = [world.process('giver'), world.process('adopter'), world.process('other')]
+    const given = await world.soon(giver.locks.lock('k', { ttlMs: 9_000 }))
+    await world.soon((await world.soon(adopter.locks.lock('another', { ttlMs: 9_000 }))).release())
+    await world.clock.advance(2_000)
+    // Its lease has to be renewed first.
+    const { latencyMs } = adopter.client
+    adopter.client.fateOf = (call) => {
+      adopter.client.latencyMs = call === 'keepAlive' ? () => 250 : latencyMs
+      return 'well'
+    }
+    const adopting = watch(adopter.locks.adopt(given.transfer()))
+    await world.clock.advance(100)
+    expect(adopting.state).toBe('pending')
+    expect(await world.soon(other.locks.forceRelease('k'))).toBe(true)
+    await world.clock.advance(10_000)
+    expect(adopting.state).toBe('resolved')
+    expect(isHeld(adopting.value!)).toBe(false)
+    expect(world.etcd.keys.filter((key) => key.startsWith('holdfast/k/'))).toEqual([])
   })
 })
 

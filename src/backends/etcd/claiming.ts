@@ -24,6 +24,7 @@ type Needed = Omit<Parts, 'sweeper'>
 
 export class Claiming {
   readonly #parts: Needed
+  #members = 0
 
   constructor(parts: Needed) {
     this.#parts = parts
@@ -57,15 +58,14 @@ export class Claiming {
     return promised((asker) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, 1, this.#now)))
   }
 
-  /** What a session has of a resource has one key: the last is let go of before the next is asked for. */
+  /** What a session has of a resource has one key: the last is let go of before the next is asked for, or that would have its place and fence. */
   async #afterLast({ resource }: Claim, { id }: Leased): Promise<void> {
     const { directories, releasing } = this.#parts
     const key = memberKey(memberDirectory(resource), id)
-    const last = directories.at(key)
-    // It was lost, and its release waits for something. This one would have its place in the line, and its fence.
-    if (last?.isHeld) releasing.letGoOf(last).catch(() => {})
-    await directories.at(key)?.leaving?.catch(() => {})
-    if (directories.at(key)?.isLeaving) throw new BackendError('What the session had there could not be let go of yet.', { transient: true })
+    for (let last = directories.at(key); last; last = directories.at(key)) {
+      await releasing.letGoOf(last).catch(() => {})
+      if (directories.at(key) === last) throw new BackendError('What the session had there could not be let go of yet.', { transient: true })
+    }
   }
 
   #askOn(lease: Lease, asking: Asking): void {
@@ -88,21 +88,14 @@ export class Claiming {
   }
 
   #newMember(claim: Claim, lease: Lease): OwnClaim {
-    const { directories } = this.#parts
+    const { directories, keys } = this.#parts
     const directory = directories.of(claim)
-    const own = new OwnClaim(claim, directory, memberKey(directory.name, lease.id), lease, this.#valueOf(claim))
+    // Also if it is claimed anew: what became void before is not valid any more.
+    const voidKey = keys.void(lease.id, `${claim.id}-${++this.#members}`)
+    const own = new OwnClaim(claim, directory, memberKey(directory.name, lease.id), lease, this.#valueOf(claim), undefined, voidKey)
     own.writes++
-    const before = directories.at(own.key)
     directories.add(own)
-    if (before) this.#supersede(before)
     return own
-  }
-
-  /** Nobody wants it any more, but its key may be there: then that is the next one's, and not for who lets go of this one to delete. */
-  #supersede(own: OwnClaim): void {
-    this.#parts.lookouts.leave(own)
-    this.#parts.directories.gone(own)
-    if (own.mayCome) own.lease.expectGhost(own.key, this.#now)
   }
 
   #valueOf({ id, take, limit, ttlMs, type, metadata }: Claim): ClaimValue {
@@ -171,7 +164,8 @@ export class Claiming {
       await releasing.letGoOf(own)
       return anotherLimit(claim, limit)
     }
-    if (line.holds(standing)) {
+    // What is known may be newer than the line, and who holds goes on holding.
+    if (own.isHeld || line.holds(standing)) {
       if (standing.value?.revoked) own.state = 'revoked'
       if (own.state === 'revoked') return { status: 'revoked', epoch: own.createRevision }
       return this.#held(own, sentAt, line.waiting)
@@ -182,6 +176,7 @@ export class Claiming {
     }
     const blocker = line.blocker(key)
     if (own.state === 'asked') own.state = 'waiting'
+    own.until = Infinity
     lookouts.join(own)
     if (blocker.ahead === 0) others.tellHolders(line, 'contended').catch(() => {})
     return { status: 'queued', place: String(own.createRevision), ...blocker }

@@ -120,6 +120,12 @@ export class Directories {
     return [...this].filter((own) => own.lease === lease)
   }
 
+  /** Of all there are, also those that are displaced. */
+  some(isSo: (own: OwnClaim) => boolean): boolean {
+    for (const { claims } of this.#all) if (claims.some(isSo)) return true
+    return false
+  }
+
   *[Symbol.iterator](): Iterator<OwnClaim> {
     for (const { claims } of this.#all) for (const own of [...claims]) if (!own.isDisplaced) yield own
   }

@@ -47,7 +47,10 @@ export class Fates {
     if (!own || own.isLeaving) return
     const { resource, id: claimId } = own.claim
     // It can overtake the answer to the claim, and who still asks or waits looks again.
-    if (!own.isHeld) return this.#parts.scope.wake({ kind, resource, claimId })
+    if (!own.isHeld) {
+      own.isToBeSeen = true
+      return this.#parts.scope.wake({ kind, resource, claimId })
+    }
     if (String(own.createRevision) !== createRevision) return
     if (kind === 'lost') return this.lost(own)
     if (kind === 'revoked') own.state = 'revoked'
@@ -64,7 +67,16 @@ export class Fates {
 
   forget(own: OwnClaim, isSpotless = false): void {
     this.#parts.lookouts.leave(own)
-    this.gone(own, isSpotless)
+    if (own.isInDoubt && !own.lease.isOver) this.#abandon(own)
+    else this.gone(own, isSpotless)
+  }
+
+  /** Nobody wants it any more. */
+  #abandon(own: OwnClaim): void {
+    const { directories, sweeper } = this.#parts
+    directories.leaves(own)
+    own.until = this.#now
+    sweeper.lookAt(own.until)
   }
 
   /** `isSpotless`: nothing that was asked for about it can still happen. */
@@ -73,7 +85,6 @@ export class Fates {
     const displaced = directories.gone(own)
     // Nobody has looked at it meanwhile.
     if (displaced) sweeper.lookAt(displaced.until)
-    if (own.claim.lease && own.mayCome) own.lease.expectGhost(own.key, this.#now)
     if (own.keyNumber === undefined) return
     if (isSpotless) directories.freeNumber(own.directory, own.keyNumber)
     else directories.spendNumbers()
@@ -81,7 +92,7 @@ export class Fates {
 
   /** What was refused has left nothing behind. Of all else that fails, such as the renewal of the lease, that is not known. */
   unanswered(own: OwnClaim, error: unknown): void {
-    if (!mayBeDone(error)) this.gone(own, false)
+    if (!mayBeDone(error) && !own.wasUnsure) this.gone(own, false)
   }
 
   /**
@@ -119,8 +130,8 @@ export class Fates {
   /** News of those on this lease may have been missed. */
   lookAtAll(lease: Lease): void {
     for (const own of this.#parts.directories.on(lease)) {
-      if (own.state !== 'held') continue
       own.isToBeSeen = true
+      if (own.state !== 'held') continue
       this.look(own).then((line) => this.seen(own, line)).catch(() => {})
     }
   }

@@ -3,6 +3,7 @@
  *
  *   <prefix>/<key>/<lease>-<n>   a claim: in the order in which they were created they are the line for <key>; <n> is used again
  *   <prefix>/%/<lease>           the mailbox of a process: what others tell it, and whose end is the lease's
+ *   <prefix>/%/<lease>/<id>      says that what was asked for in the name of a session, under this id, is void, whenever it comes
  *   <resource><lease>            what a session has: as it is, since programs in Go have the same; the resource ends with a `/`
  *
  * `etcdctl lock <prefix>/<key>` and Go's Mutex stand in the same line. `/` and `%` in a key are escaped, or `a` and `a/b` would get
@@ -35,6 +36,10 @@ export class Keys {
 
   mailbox(lease: bigint): string {
     return `${this.#root}${MAILBOXES}/${lease.toString(16)}`
+  }
+
+  void(lease: bigint, id: string): string {
+    return `${this.mailbox(lease)}/${id}`
   }
 
   /** Undefined for a key of none: a mailbox, or somebody's. */

@@ -17,6 +17,7 @@ import type { EtcdClient } from './client/client.js'
 import { EtcdError } from './client/errors.js'
 import type { LeaseResponse, WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
+import { isLeaseGone } from './errors.js'
 import { fromBytes, toBytes, type Keys } from './keys.js'
 import type { Txns } from './txns.js'
 
@@ -37,8 +38,6 @@ const BEATS_PER_TTL = 3
 const LONGEST_PAUSE_MS = 10_000
 /** A stream that is silent for this part of a TTL is tried elsewhere. */
 const SILENT_PART = 4
-/** So long after it was given up a request may still be carried out, as far as we reckon with it. */
-const LATEST_MS = 20_000
 
 export class Lease {
   readonly id: bigint
@@ -52,8 +51,6 @@ export class Lease {
   /** Whether it is a session's own; if so, what keeps the session. */
   readonly isSessions: boolean
   session: Claim | undefined
-  readonly #ghosts = new Map<string, number>()
-  #isTidy: Promise<unknown> = Promise.resolve()
   readonly #slackMs: number
   beat: Timer | undefined
   watch: Watch | undefined
@@ -70,28 +67,6 @@ export class Lease {
     this.#slackMs = lastsMs - ttlMs
     this.renewedAt = grantedAt
     this.usedAt = grantedAt
-  }
-
-  /** A session's key may come to be there, though nobody here wants it any more. */
-  expectGhost(key: string, now: number): void {
-    this.#ghosts.set(key, now + LATEST_MS)
-  }
-
-  /** Later than that it is rather the key of who has taken the session up. */
-  isGhost(key: string, now: number): boolean {
-    const until = this.#ghosts.get(key) ?? 0
-    if (now >= until) this.#ghosts.delete(key)
-    return now < until
-  }
-
-  /** What nobody knows is being deleted. */
-  tidies(deletion: Promise<void>): void {
-    this.#isTidy = Promise.allSettled([this.#isTidy, deletion]).then(() => {})
-  }
-
-  /** Settled when that is done. */
-  get isTidy(): Promise<unknown> {
-    return this.#isTidy
   }
 
   /** Whether a claim of its TTL that is made now ends no later than the lease, if that was renewed then. */
@@ -202,11 +177,18 @@ export class Leases {
     }
   }
 
-  /** Ends a session's, and with it all that the session has. */
-  async revoke(id: bigint): Promise<void> {
+  /** Ends a session's, and with it all that the session has. → whether it was there */
+  async revoke(id: bigint): Promise<boolean> {
     const lease = this.ofSession(id)
-    await this.#client.leaseRevoke(id)
+    let wasThere = true
+    try {
+      await this.#client.leaseRevoke(id)
+    } catch (error) {
+      if (!isLeaseGone(error)) throw error
+      wasThere = false
+    }
     if (lease) this.#stop(lease)
+    return wasThere
   }
 
   /** A session's, which others may have by now: it is no longer kept from here. */
@@ -344,6 +326,8 @@ export class Leases {
       // It went with its lease; or somebody has deleted it, and perhaps more.
       if (type === 'delete') this.over(lease)
       else if (value.length > 0) this.#listener.told(value.toString())
+      // It was put just now: who had something to say before that could not.
+      else this.#listener.mayHaveMissed(lease)
     }
   }
 

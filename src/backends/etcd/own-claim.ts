@@ -1,5 +1,5 @@
 /** A claim of this process, with what is known of it. */
-import type { Claim } from '../../core/backend.js'
+import type { Claim, ReleaseState } from '../../core/backend.js'
 import { writeValue, type ClaimValue } from './claim-value.js'
 import type { Directory } from './directories.js'
 import type { Lease } from './leases.js'
@@ -15,6 +15,8 @@ export class OwnClaim {
   readonly claim: Claim
   readonly directory: Directory
   readonly key: string
+  /** Of a session's: where there is something, what was asked for this claim is void. */
+  readonly voidKey: string | undefined
   lease: Lease
   value: ClaimValue
   state: OwnState = 'asked'
@@ -41,7 +43,7 @@ export class OwnClaim {
   /** How many requests that may change it were sent. */
   writes = 0
   /** Of a session's: settled when its key has been deleted, or could not be. */
-  leaving: Promise<unknown> | undefined
+  leaving: Promise<ReleaseState> | undefined
   /** Of a session's: its key was there before, with whatever value. */
   wasThere = false
   /** It is found by its id. */
@@ -51,13 +53,14 @@ export class OwnClaim {
   /** None if another gave its key its name. */
   readonly keyNumber: number | undefined
 
-  constructor(claim: Claim, directory: Directory, key: string, lease: Lease, value: ClaimValue, keyNumber?: number) {
+  constructor(claim: Claim, directory: Directory, key: string, lease: Lease, value: ClaimValue, keyNumber?: number, voidKey?: string) {
     this.claim = claim
     this.directory = directory
     this.key = key
     this.lease = lease
     this.value = value
     this.keyNumber = keyNumber
+    this.voidKey = voidKey
   }
 
   /** What is written at its key. What a session has says what the session wants it to, and no more. */
@@ -75,9 +78,15 @@ export class OwnClaim {
     return this.state === 'leaving'
   }
 
-  /** Whether its key may yet come to be there. */
-  get mayCome(): boolean {
-    return this.isUnsure || this.wasUnsure
+  /** Of a session's: whether its key may be there without our knowing, or yet come to be. */
+  get isInDoubt(): boolean {
+    return this.voidKey !== undefined && (this.isUnsure || this.wasUnsure)
+  }
+
+  /** Nothing that was asked for can happen any more. */
+  settled(): void {
+    this.isUnsure = false
+    this.wasUnsure = false
   }
 
   /** All that was to change it was answered, and it is no more than so many requests: none of them was sent again. */

@@ -2,10 +2,11 @@
 import type { Claim, ReleaseState } from '../../core/backend.js'
 import { follow, promised, type Asker } from './askers.js'
 import type { DeleteResponse, RequestOp } from './client/messages.js'
-import { mayBeDone } from './errors.js'
+import { isLeaseGone, mayBeDone } from './errors.js'
+import type { Line } from './line.js'
 import type { OwnClaim } from './own-claim.js'
 import type { Parts } from './parts.js'
-import { isOn, lineOf, rangeOf } from './requests.js'
+import { isOn, lineOf, rangeOf, voiding } from './requests.js'
 import type { Outcome } from './txns.js'
 
 /** A claim whose key could not be deleted is tried again. */
@@ -36,9 +37,8 @@ export class Releasing {
 
   letGoOf(own: OwnClaim): Promise<ReleaseState> {
     if (!own.claim.lease) return promised((asker) => this.#letGoOf(own, asker))
-    const gone = this.#letGoOfMember(own)
-    own.leaving = gone
-    return gone
+    own.leaving ??= this.#letGoOfMember(own).finally(() => (own.leaving = undefined))
+    return own.leaving
   }
 
   /**
@@ -47,25 +47,39 @@ export class Releasing {
    */
   async #letGoOfMember(own: OwnClaim): Promise<ReleaseState> {
     if (this.#parts.directories.at(own.key) !== own) return NOT_HELD
-    const wasHeld = own.isHeld
+    const { isHeld: wasHeld, isUnsure: wasUnsure } = own
     this.#leaves(own)
-    if (own.createRevision === 0n && !(await this.#isFound(own))) return UNKNOWN
+    if (own.isInDoubt && !(await this.#isFound(own))) return wasHeld && !wasUnsure ? NOT_HELD : UNKNOWN
     return promised((asker) => this.#delete(own, wasHeld, asker))
   }
 
+  /** What was asked for it is void from now on. → what has come of it */
+  async askNoMore(own: OwnClaim): Promise<Line> {
+    const { responses } = await this.#parts.txns.run(voiding(own))
+    return lineOf(own.directory.name, responses[1])
+  }
+
+  /** What may yet come of it is made void: so what is there now is all that there will be. */
   async #isFound(own: OwnClaim): Promise<boolean> {
-    const { fates } = this.#parts
+    const { fates, directories } = this.#parts
     try {
-      const standing = (await fates.look(own)).find(own.key)
+      const standing = (await this.askNoMore(own)).find(own.key)
+      own.settled()
       // By now it may be another process's session, and its key.
-      if (this.#parts.directories.at(own.key) !== own) return false
-      if (fates.isMine(own, standing)) own.createRevision = standing!.createRevision
-      else fates.gone(own, false)
+      if (directories.at(own.key) !== own) return false
+      if (fates.isMine(own, standing)) {
+        own.createRevision = standing!.createRevision
+        return true
+      }
     } catch (error) {
-      this.#sweepAgain(own)
-      throw error
+      // With it went all that was there, and nothing comes there any more.
+      if (!isLeaseGone(error)) {
+        this.#sweepAgain(own)
+        throw error
+      }
     }
-    return own.createRevision > 0n
+    fates.gone(own, false)
+    return false
   }
 
   #letGoOf(own: OwnClaim, asker: Asker<ReleaseState>): void {

@@ -26,7 +26,7 @@ export function joining(own: OwnClaim): Step {
   const { directory, lease } = own
   const otherwise = () => joiningFirst(own)
   if (!isQuiet(own)) return otherwise()
-  return { kind: 'claim', compare: [isEmpty(directory)], success: [putOf(own)], isLikely: true, otherwise, directory, lease: lease.id }
+  return { kind: 'claim', compare: [isEmpty(directory)], success: [putOf(own)], isLikely: true, otherwise, directory, own, lease: lease.id }
 }
 
 /**
@@ -42,14 +42,25 @@ export function joiningOnce(own: OwnClaim): Step {
   const { directory, lease } = own
   const isNew: Compare = { key: own.key, target: 'create', value: 0n }
   const success = [rangeOf(directory), putOf(own)]
-  return { kind: 'claim', compare: [isNew], success, failure: [rangeOf(directory)], isLikely: false, directory, lease: lease.id }
+  return { kind: 'claim', compare: [isNew, ...isValid(own)], success, failure: [rangeOf(directory)], isLikely: false, directory, own, lease: lease.id }
 }
 
 /** Only if nobody is there; and if somebody is, nothing is written. */
 export function taking(own: OwnClaim): Step {
   const { directory, lease } = own
-  const compare = [isEmpty(directory)]
-  return { kind: 'claim', compare, success: [putOf(own)], failure: [rangeOf(directory)], isLikely: isQuiet(own), directory, lease: lease.id }
+  const compare = [isEmpty(directory), ...isValid(own)]
+  return { kind: 'claim', compare, success: [putOf(own)], failure: [rangeOf(directory)], isLikely: isQuiet(own), directory, own, lease: lease.id }
+}
+
+/** Nobody has let go of it meanwhile. */
+function isValid({ voidKey: key }: OwnClaim): Compare[] {
+  return key === undefined ? [] : [{ key, target: 'create', value: 0n }]
+}
+
+/** Whatever was asked for it is not carried out any more; what is read with that is all that will have come of it. */
+export function voiding({ voidKey, directory, lease }: OwnClaim): Step {
+  const success: RequestOp[] = [{ kind: 'put', key: voidKey!, lease: lease.id }, rangeOf(directory)]
+  return { kind: 'other', success, isLikely: true, lease: lease.id }
 }
 
 function isEmpty({ name, end }: Directory): Compare {

@@ -84,13 +84,18 @@ export class Steps implements LeaseListener, LookoutListener {
     if (!lease) return
     this.leases.leave(lease)
     const left = this.#directories.on(lease)
-    const going = waiting === 'goes' ? left.filter(({ isHeld }) => !isHeld) : []
+    const isOurs = waiting === 'goes'
+    const going = isOurs ? left.filter(({ isHeld }) => !isHeld) : []
+    const staying = isOurs ? left.filter(({ isHeld, isInDoubt }) => isHeld && isInDoubt) : []
     // From now on nobody knows them by their name, who would delete them once more.
     for (const own of going) this.#directories.leaves(own)
-    const gone = Promise.allSettled([...going.map((own) => this.#releasing.letGoOf(own)), ...left.map(({ leaving }) => leaving)])
+    const gone = Promise.allSettled([
+      ...going.map((own) => this.#releasing.letGoOf(own)),
+      ...staying.map((own) => this.#releasing.askNoMore(own)),
+      ...left.map(({ leaving }) => leaving),
+    ])
     for (const own of left) if (!going.includes(own)) this.#fates.forget(own)
-    // What is deleted because nobody wants it might be wanted by who has the session next.
-    await inTime(Promise.all([gone, lease.isTidy]))
+    await inTime(gone)
     for (const own of going) this.#fates.forget(own)
   }
 
@@ -119,8 +124,7 @@ export class Steps implements LeaseListener, LookoutListener {
   // What leases and lookouts tell
 
   isUsed(lease: Lease): boolean {
-    for (const own of this.#directories) if (own.lease === lease || own.maybeOn?.has(lease)) return true
-    return false
+    return this.#directories.some((own) => own.lease === lease || own.maybeOn?.has(lease) === true)
   }
 
   granted(own: OwnClaim, line: Line): void {
@@ -154,10 +158,9 @@ export class Steps implements LeaseListener, LookoutListener {
     }
     const known = new Set([this.#keys.mailbox(lease.id)])
     for (const { key } of this.#directories) known.add(key)
-    for (const key of keys) {
-      if (known.has(key) || (lease.isSessions && !lease.isGhost(key, askedAt))) continue
-      lease.tidies(this.#fates.deleteUnknown(key, lease))
-    }
+    // What else a session has may be what another process has, who has the session, too.
+    if (lease.isSessions) return
+    for (const key of keys) if (!known.has(key)) this.#fates.deleteUnknown(key, lease).catch(() => {})
   }
 
   async close(): Promise<void> {

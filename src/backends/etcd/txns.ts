@@ -12,10 +12,11 @@
  */
 import { promised, type Asker } from './askers.js'
 import type { EtcdClient } from './client/client.js'
-import { EtcdError } from './client/errors.js'
+import { CODE, EtcdError } from './client/errors.js'
 import type { Compare, RequestOp, ResponseOp, TxnRequest, TxnResponse } from './client/messages.js'
 import type { Directories, Directory } from './directories.js'
 import { isNoSpace } from './errors.js'
+import type { OwnClaim } from './own-claim.js'
 
 export interface Step {
   readonly kind: 'release' | 'claim' | 'other'
@@ -28,8 +29,9 @@ export interface Step {
   readonly isCertain?: boolean
   /** What is asked where others' conditions are not to be joined. */
   readonly otherwise?: () => Step
-  /** Of a claim: where its key is. */
+  /** Of a claim: where its key is, and whether it is still wanted. */
   readonly directory?: Directory
+  readonly own?: Pick<OwnClaim, 'isLeaving'>
   readonly lease?: bigint
 }
 
@@ -55,6 +57,8 @@ const WARY_FOR = 10
 
 /** Which conditions are joined: those that are likely, only those that are certain, or none. */
 type Joining = 'likely' | 'certain' | 'none'
+
+const UNWANTED = new EtcdError('It was let go of before it was sent.', { code: CODE.cancelled, reason: 'other', transient: true })
 
 const RESOLVED = Promise.resolve()
 
@@ -88,8 +92,8 @@ export class Txns {
   }
 
   readonly #flush = (): void => {
-    const pending = this.#pending
-    this.#pending = []
+    const pending = this.#wanted()
+    if (pending.length === 0) return
     if (pending.length === 1) return void this.#send(pending.map(carefully), 'certain')
     const releases = pending.filter(isRelease)
     const isMixed = releases.length > 0 && releases.length < pending.length
@@ -100,6 +104,15 @@ export class Txns {
     } else {
       for (const part of parts(ordered)) void this.#send(part, 'likely')
     }
+  }
+
+  /** What was let go of while it waited for others is not sent any more: it would come after its own release. */
+  #wanted(): Pending[] {
+    const pending = this.#pending
+    this.#pending = []
+    if (!pending.some(isUnwanted)) return pending
+    this.#fail(pending.filter(isUnwanted), UNWANTED)
+    return pending.filter((one) => !isUnwanted(one))
   }
 
   /** It is answered: the next claim in its directory may go. */
@@ -185,6 +198,10 @@ function tell(asker: Asker<Outcome>, outcome: Outcome): void {
 
 function isRelease({ step }: Pending): boolean {
   return step.kind === 'release'
+}
+
+function isUnwanted({ step: { own } }: Pending): boolean {
+  return own !== undefined && own.isLeaving
 }
 
 function takesSpace(ops: readonly RequestOp[]): boolean {
