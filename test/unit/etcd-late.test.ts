@@ -484,6 +484,24 @@ describe('who waits behind an outsider', () => {
   })
 })
 
+describe('what a watch tells too late', () => {
+  it('is found out by who waits, also behind an outsider of whom nobody knows how long it may hold', async () => {
+    const world = new MadeUpWorld()
+    const { client, locks } = world.process('waiter')
+    const outsider = Buffer.from('holdfast/k/outsider')
+    world.etcd.txn({ success: [{ kind: 'put', key: outsider }] })
+    const wait = watch(locks.lock('k'))
+    await world.clock.advance(10_000)
+    expect(wait.state).toBe('pending')
+    const { latencyMs } = client
+    client.latencyMs = () => 3_600_000
+    world.etcd.txn({ success: [{ kind: 'delete', key: outsider }] })
+    client.latencyMs = latencyMs
+    await world.clock.advance(31_000)
+    expect(wait.state).toBe('resolved')
+  })
+})
+
 describe('what a process has given to itself', () => {
   it('can be adopted also at the second try', async () => {
     const world = new MadeUpWorld()

@@ -6,11 +6,13 @@
  *   looking → the line is known, and each event brings it up to date
  *   (the stream is lost) → opening
  *
+ * Every half a minute the line is read all the same: whoever waits behind an outsider would else rely on the watch alone.
+ *
  * A watch that begins now, and a read after it is there: one that begins at a revision of the past is served every 100 ms only.
  */
 import type { Clock, Timer } from '../../core/clock.js'
 import type { EtcdClient } from './client/client.js'
-import type { WatchEvent } from './client/messages.js'
+import type { RangeResponse, WatchEvent } from './client/messages.js'
 import type { Watch } from './client/watch.js'
 import type { Directories } from './directories.js'
 import { endOf, fromBytes, isIn, toBytes } from './keys.js'
@@ -25,6 +27,8 @@ export interface LookoutListener {
 
 const KEPT_MS = 1_000
 const READ_AGAIN_MS = 50
+/** A member that does not apply what was agreed on any more is well in all else, and its watches tell nothing. */
+const LOOK_EVERY_MS = 30_000
 
 export class Lookouts {
   readonly #client: EtcdClient
@@ -78,6 +82,7 @@ export class Lookout {
   #early: WatchEvent[] = []
   #opened = 0
   #end: Timer | undefined
+  #look: Timer | undefined
   #isClosed = false
 
   constructor(directory: string, client: EtcdClient, clock: Clock, listener: LookoutListener, onEnd: (lookout: Lookout) => void) {
@@ -115,6 +120,7 @@ export class Lookout {
   close(): void {
     this.#isClosed = true
     this.#end?.cancel()
+    this.#look?.cancel()
     this.#watch.close()
     this.#onEnd(this)
   }
@@ -130,13 +136,11 @@ export class Lookout {
     const opened = this.#opened
     const isStale = () => this.#isClosed || this.#opened !== opened
     try {
-      const { kvs, revision } = await this.#client.range({ key: toBytes(this.#directory), rangeEnd: toBytes(endOf(this.#directory)) })
+      const answer = await this.#range()
       if (isStale()) return
       // While its leader changes, etcd 3.4 may answer with what was true a moment ago.
-      if (revision < watchedFrom) throw new Error('This is of the past.')
-      const { standings } = new Line(standingsIn(this.#directory, kvs))
-      this.#standings = new Map(standings.map((standing) => [standing.key, standing]))
-      this.#revision = revision
+      if (answer.revision < watchedFrom) throw new Error('This is of the past.')
+      this.#known(answer)
     } catch {
       if (isStale()) return
       this.#clock.timer(READ_AGAIN_MS, () => void (isStale() || this.#read(watchedFrom)), 'background')
@@ -145,6 +149,31 @@ export class Lookout {
     this.#apply(this.#early)
     this.#early = []
     this.#settle()
+    this.#lookLater(opened)
+  }
+
+  #range(): Promise<RangeResponse> {
+    return this.#client.range({ key: toBytes(this.#directory), rangeEnd: toBytes(endOf(this.#directory)) })
+  }
+
+  #known({ kvs, revision }: RangeResponse): void {
+    this.#standings = new Map(standingsIn(this.#directory, kvs).map((standing) => [standing.key, standing]))
+    this.#revision = revision
+  }
+
+  #lookLater(opened: number): void {
+    this.#look?.cancel()
+    this.#look = this.#clock.timer(LOOK_EVERY_MS, () => void this.#lookAgain(opened), 'background')
+  }
+
+  async #lookAgain(opened: number): Promise<void> {
+    const answer = await this.#range().catch(() => undefined)
+    if (this.#isClosed || this.#opened !== opened) return
+    if (answer && answer.revision > this.#revision) {
+      this.#known(answer)
+      this.#settle()
+    }
+    this.#lookLater(opened)
   }
 
   #happened(events: readonly WatchEvent[]): void {
