@@ -15,6 +15,7 @@ import { until } from '../support/until.js'
 class ServerStream implements Http2Stream {
   readonly id = 1
   readonly requests: Buffer[] = []
+  pieces = 0
   onRequest: (() => void) | undefined
   readonly #listener: StreamListener
 
@@ -22,9 +23,14 @@ class ServerStream implements Http2Stream {
     this.#listener = listener
   }
 
-  hears(request: Buffer): void {
-    this.requests.push(request)
-    this.onRequest?.()
+  hears(piece: Buffer): void {
+    this.pieces++
+    for (let rest = piece; rest.length > 0; ) {
+      const end = 5 + rest.readUInt32BE(1)
+      this.requests.push(rest.subarray(0, end))
+      rest = rest.subarray(end)
+      this.onRequest?.()
+    }
   }
 
   close(): void {
@@ -210,5 +216,16 @@ describe('a watch', () => {
     await until('it to be there', async () => heard.length > 0)
     expect(heard).toEqual(['created'])
     expect(lane.streams).toHaveLength(3)
+  })
+
+  it('is asked for in one piece with all others when the stream is there again: what cannot be sent yet is copied for each piece', async () => {
+    const lane = new FakeLane()
+    const watches = new Watches(lane as unknown as Lane, new Auth(undefined, async () => ''), 2_000, () => Promise.resolve())
+    onTestFinished(() => watches.close())
+    for (let i = 0; i < 1_000; i++) watches.watch({ key: Buffer.from(`${i}`) }, { onCreated() {}, onEvents() {}, onLost() {} })
+    lane.cut()
+    lane.mend()
+    await until('all to be asked for', async () => lane.streams[1]?.requests.length === 1_000)
+    expect(lane.streams[1]!.pieces).toBe(1)
   })
 })

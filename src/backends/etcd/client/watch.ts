@@ -104,7 +104,7 @@ export class Watches implements StreamUser {
   }
 
   onOpen(): void {
-    for (const entry of this.#entries) this.#askFor(entry)
+    this.#stream.send(Buffer.concat([...this.#entries].map((entry) => this.#asking(entry))))
   }
 
   onLost(): void {
@@ -129,13 +129,16 @@ export class Watches implements StreamUser {
 
   /** On the stream as it is. Answers go by the order: one that was not asked would be given those of the others. */
   #askFor(entry: Entry): void {
-    if (!this.#stream.isOpen) return
+    if (this.#stream.isOpen) this.#stream.send(this.#asking(entry))
+  }
+
+  #asking(entry: Entry): Buffer {
     entry.sentAt = performance.now()
     entry.silentMs = this.#patienceMs
     this.#askedFor.push(entry)
     this.#watchdog.expect(entry.silentMs)
     const { startRevision: _, ...fromNow } = entry.request
-    this.#stream.send(frame(entry.hasBegun ? fromNow : entry.request, writeWatchCreate))
+    return frame(entry.hasBegun ? fromNow : entry.request, writeWatchCreate)
   }
 
   /** One that is only slow would never get to answer if it were given no more time. */
