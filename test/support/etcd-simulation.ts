@@ -26,8 +26,8 @@ export interface Kind {
   /** What a holder does before it releases. */
   readonly deeds: readonly Deed[]
   readonly forcesReleases: boolean
-  /** Sessions with mutexes, too. */
-  readonly hasSessions: boolean
+  /** Sessions with mutexes, too: such as come and go, or also one for each process that lasts. */
+  readonly sessions: 'none' | 'short' | 'long'
   /** Some do not renew what they hold. */
   readonly isAllRenewed: boolean
 }
@@ -172,7 +172,8 @@ class Traffic {
   start(): void {
     for (const one of this.#processes) {
       for (let i = 0; i < CALLERS; i++) void this.#repeat(() => this.#callOnce(one))
-      if (this.#kind.hasSessions) void this.#repeat(() => this.#useSession(one))
+      if (this.#kind.sessions !== 'none') void this.#repeat(() => this.#useSession(one))
+      if (this.#kind.sessions === 'long') void this.#repeat(() => this.#useLongSession(one))
     }
   }
 
@@ -289,9 +290,23 @@ class Traffic {
     await again.close()
   }
 
+  /** In what it has let go of it is in nobody's way, for as long as it lasts. */
+  async #useLongSession(caller: MadeUpProcess): Promise<void> {
+    const session = await caller.locks.session({ ttlMs: this.#random.one([10_000, 60_000, 120_000]) })
+    const use = async (prefix: string) => {
+      while (!this.#isOver && !session.signal.aborted) await this.#useMutex(caller, session, prefix).catch((error: unknown) => this.#failed(error))
+    }
+    await Promise.all(MUTEXES.map(use))
+    await this.#world.pause(SETTLING_MS)
+    const isLive = !session.signal.aborted
+    const left = this.#world.etcd.keys.filter((key) => MUTEXES.some((name) => key === `${name}/${session.lease.toString(16)}`))
+    if (isLive && left.length > 0) this.#judge.complain(`A session has left ${left.join(' ')} behind.`, left)
+    await session.close()
+  }
+
   async #useMutexes(caller: MadeUpProcess, session: Session): Promise<void> {
     try {
-      for (let i = 0; i < 4 && !this.#isOver && !session.signal.aborted; i++) await this.#useMutex(caller, session)
+      for (let i = 0; i < 4 && !this.#isOver && !session.signal.aborted; i++) await this.#useMutex(caller, session, this.#random.one(MUTEXES))
     } catch (error) {
       // What could not be unlocked is nobody's to take up.
       await session.close()
@@ -299,12 +314,11 @@ class Traffic {
     }
   }
 
-  async #useMutex({ name }: MadeUpProcess, session: Session): Promise<void> {
-    const prefix = this.#random.one(MUTEXES)
+  async #useMutex({ name }: MadeUpProcess, session: Session, prefix: string): Promise<void> {
     const mutex = new Mutex(session, prefix)
     const askedAt = this.#world.clock.now()
     try {
-      await (this.#random.next() < 0.5 ? mutex.lock({ signal: this.#patience() }) : mutex.tryLock())
+      await (this.#random.next() < 0.5 ? mutex.lock({ signal: this.#patience(this.#random.one([50, 1_000, LONGEST_WAIT_MS])) }) : mutex.tryLock())
     } catch (error) {
       if (error !== GIVEN_UP) this.#failed(error)
       return this.#pause(50)
@@ -317,9 +331,9 @@ class Traffic {
   }
 
   /** Two sessions may have been taken up of which each has what the other waits for, by requests of who had them before that came late. */
-  #patience(): AbortSignal {
+  #patience(ms: number): AbortSignal {
     const leaving = new AbortController()
-    this.#world.clock.timer(LONGEST_WAIT_MS, () => leaving.abort(GIVEN_UP), 'background')
+    this.#world.clock.timer(ms, () => leaving.abort(GIVEN_UP), 'background')
     return leaving.signal
   }
 

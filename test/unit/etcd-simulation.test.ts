@@ -17,22 +17,23 @@ const PLAIN: Kind = {
   cutsOff: false,
   deeds: ['works', 'works', 'works', 'works', 'works', 'works', 'works', 'works', 'works', 'stalls'],
   forcesReleases: false,
-  hasSessions: false,
+  sessions: 'none',
   isAllRenewed: false,
 }
 
 const KINDS: Record<string, Kind> = {
   'nothing goes wrong': {
-    ...PLAIN, fates: [], isAllRenewed: true, hasSessions: true, deeds: [...PLAIN.deeds, 'extends', 'holds long', 'hands on'],
+    ...PLAIN, fates: [], isAllRenewed: true, sessions: 'short', deeds: [...PLAIN.deeds, 'extends', 'holds long', 'hands on'],
   },
   plain: PLAIN,
   'a hot key': { ...PLAIN, keys: ['a'] },
   'long holds, extended': { ...PLAIN, keys: ['a', 'b'], faultRate: 0.15, deeds: ['works', 'extends', 'holds long'] },
   'handed on': { ...PLAIN, keys: ['a', 'b', 'c'], faultRate: 0.15, deeds: ['works', 'extends', 'hands on'] },
   'forced releases': { ...PLAIN, keys: ['a', 'b'], faultRate: 0.1, forcesReleases: true, deeds: ['works', 'works', 'stalls', 'extends'] },
-  'sessions and mutexes': { ...PLAIN, faultRate: 0.1, hasSessions: true },
+  'sessions and mutexes': { ...PLAIN, faultRate: 0.1, sessions: 'short' },
+  'sessions that last': { ...PLAIN, keys: ['a'], faultRate: 0.1, sessions: 'long' },
   'processes cut off': {
-    ...PLAIN, keys: ['a', 'b', 'c'], cutsOff: true, hasSessions: true, deeds: ['works', 'works', 'stalls', 'extends', 'hands on', 'holds long'],
+    ...PLAIN, keys: ['a', 'b', 'c'], cutsOff: true, sessions: 'short', deeds: ['works', 'works', 'stalls', 'extends', 'hands on', 'holds long'],
   },
   'late only': { ...PLAIN, fates: ['late'], faultRate: 0.15, keys: ['a', 'b', 'c'], deeds: ['works', 'works', 'stalls', 'extends', 'hands on'] },
 }
