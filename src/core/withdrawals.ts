@@ -25,7 +25,7 @@ export class Withdrawals {
   readonly #batcher: Batcher
   readonly #clock: Clock
   readonly #events: Events
-  readonly #pending = new Set<Promise<void>>()
+  readonly #pending = new Map<Promise<void>, string>()
   /** In the order of time. */
   readonly #remembered = new Map<string, { readonly claim: OwnClaim; readonly until: number }>()
   #closed = false
@@ -41,12 +41,13 @@ export class Withdrawals {
   start(claim: OwnClaim, ttlMs = claim.ttlMs): void {
     this.#remember(claim)
     const withdrawal = this.#run(claim, ttlMs).finally(() => this.#pending.delete(withdrawal))
-    this.#pending.add(withdrawal)
+    this.#pending.set(withdrawal, claim.id)
   }
 
-  /** It was let go of a while ago at the most, and may not be gone. */
+  /** It is being let go of, and may still be there. */
   has(claim: OwnClaim): boolean {
-    return this.#remembered.has(claim.id)
+    for (const id of this.#pending.values()) if (id === claim.id) return true
+    return false
   }
 
   /** The store has told of a grant that nobody waits for. */
@@ -58,7 +59,7 @@ export class Withdrawals {
   /** Waits for what is under way; from now on nothing is tried a second time. */
   async close(): Promise<void> {
     this.#closed = true
-    await Promise.all(this.#pending)
+    await Promise.all(this.#pending.keys())
   }
 
   #remember(claim: OwnClaim): void {

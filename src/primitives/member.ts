@@ -153,8 +153,11 @@ export class Member {
 
   async #pursue(entry: Entry, wait: Wait): Promise<void> {
     // Two who take it up would have one claim, and one of them might release it.
-    const before = await this.#alone(this.#session.takeUp(this.resource))
-    if (before) return this.#held(before, wait)
+    const takenUp = this.#session.takeUp(this.resource).then((before) => {
+      if (before) this.#held(before, wait)
+      return before
+    })
+    if (await this.#alone(takenUp)) return
     // All who wanted it may have gone meanwhile.
     if (this.#wait !== wait) return this.#session.isFree(this)
     const request = this.#session.request(entry, Infinity, wait.signal)

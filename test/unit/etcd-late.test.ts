@@ -1,9 +1,10 @@
 /** Locks on etcd when a request or an answer is lost, or carried out long after nobody expects it any more: single stories. */
 import { describe, expect, it } from 'vitest'
+import { statusError } from '../../src/backends/etcd/client/errors.js'
 import type { TxnRequest } from '../../src/backends/etcd/client/messages.js'
 import { EtcdBackend } from '../../src/backends/etcd/backend.js'
 import type { Claim, WakeUp } from '../../src/core/backend.js'
-import { Mutex, type DistributedLock } from '../../src/index.js'
+import { Mutex, type DistributedLock, type Session } from '../../src/index.js'
 import { MadeUpClient, writesOf, type Fate } from '../support/made-up-etcd.js'
 import { isHeld, MadeUpWorld, type MadeUpProcess } from '../support/made-up-world.js'
 import { watch } from '../support/manual-world.js'
@@ -409,6 +410,137 @@ describe('what a session has let go of', () => {
     await world.clock.advance(30_000)
     await world.soon(new Mutex(await world.soon(other.locks.session()), 'm').lock())
     expect(again.signal.aborted).toBe(false)
+  })
+})
+
+describe('who gives up, and locks again at once', () => {
+  /** A mutex of a session that lives long without being asked for, and one of another process. */
+  async function twoMutexes(world: MadeUpWorld, holder: MadeUpProcess, prefix = 'm'): Promise<{ mutex: Mutex; others: Mutex; theirs: Session }> {
+    const mutex = new Mutex(await world.soon(holder.locks.session({ ttlMs: 60_000 })), prefix)
+    const theirs = await world.soon(world.process('other').locks.session({ ttlMs: 60_000 }))
+    return { mutex, others: new Mutex(theirs, prefix), theirs }
+  }
+
+  /** The answer to what is sent now takes so long; all else is as fast as ever. */
+  function delayAnswer({ client }: MadeUpProcess, ms: number): void {
+    let count = 0
+    client.latencyMs = () => (++count === 2 ? ms : 1)
+  }
+
+  async function gaveUp(world: MadeUpWorld, mutex: Mutex, controller: AbortController): Promise<{ readonly state: string }> {
+    controller.abort(new Error('no more'))
+    await world.clock.advance(1)
+    return watch(mutex.lock())
+  }
+
+  it.each<Fate>(['request lost', 'answer lost'])('has it alone, also if the former attempt was being asked for once more: %s', async (fate) => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const { mutex, others } = await twoMutexes(world, holder)
+    const controller = new AbortController()
+    let asked = 0
+    holder.client.latencyMs = () => 50
+    holder.client.fateOf = (_, request) => (puts(request, 'm/') && asked++ === 0 ? fate : 'well')
+    mutex.lock({ signal: controller.signal }).catch(() => {})
+    while (asked < 2) await world.clock.advance(1)
+    const ours = await gaveUp(world, mutex, controller)
+    while (ours.state === 'pending') await world.clock.advance(1)
+    const theirs = watch(others.lock())
+    expect(await bothHoldMs(world, 30_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+    expect(mutex.signal.aborted).toBe(false)
+  })
+
+  it.each([30, 150])('keeps its place, also if the former attempt was just looking again: %d ms away', async (latencyMs) => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const { mutex, others } = await twoMutexes(world, holder)
+    await world.soon(others.lock())
+    const controller = new AbortController()
+    mutex.lock({ signal: controller.signal }).catch(() => {})
+    await world.clock.advance(300)
+    holder.client.latencyMs = () => latencyMs
+    const look = delayNextLook(holder, latencyMs)
+    holder.client.loseWatches()
+    while (!look.isSent) await world.clock.advance(1)
+    const ours = await gaveUp(world, mutex, controller)
+    await world.clock.advance(3_000)
+    await world.soon(others.unlock())
+    await world.clock.advance(3_000)
+    expect(ours.state).toBe('resolved')
+    const theirs = watch(others.lock())
+    expect(await bothHoldMs(world, 30_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+    expect(mutex.signal.aborted).toBe(false)
+  })
+
+  it('has it alone, also if the former attempt is answered when it holds', async () => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const { mutex, others } = await twoMutexes(world, holder)
+    await world.soon(others.lock())
+    const controller = new AbortController()
+    mutex.lock({ signal: controller.signal }).catch(() => {})
+    await world.clock.advance(300)
+    let isAsked = false
+    holder.client.fateOf = (_, request) => {
+      if (!isAsked && request?.success?.map(({ kind }) => kind).join() === 'range') {
+        isAsked = true
+        delayAnswer(holder, 500)
+      }
+      return 'well'
+    }
+    // It looks again when the TTL of who is in its way might be over.
+    while (!isAsked) await world.clock.advance(1)
+    controller.abort(new Error('no more'))
+    await world.clock.advance(3)
+    await world.soon(others.unlock())
+    await world.soon(mutex.lock())
+    const theirs = watch(others.lock())
+    expect(await bothHoldMs(world, 30_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+    expect(mutex.signal.aborted).toBe(false)
+  })
+
+  it('has it alone, also if the former attempt had to read what was in its way', async () => {
+    const world = new MadeUpWorld()
+    const holder = world.process('holder')
+    const { mutex, others, theirs: session } = await twoMutexes(world, holder)
+    // What is further down is in nobody's way, but makes it seem so.
+    await world.soon(new Mutex(session, 'm/below').lock())
+    const range = holder.client.range.bind(holder.client)
+    let isRead = false
+    holder.client.range = (request) => {
+      if (!isRead) delayAnswer(holder, 300)
+      isRead = true
+      return range(request)
+    }
+    const controller = new AbortController()
+    mutex.tryLock({ signal: controller.signal }).catch(() => {})
+    while (!isRead) await world.clock.advance(1)
+    await world.clock.advance(3)
+    const ours = await gaveUp(world, mutex, controller)
+    while (ours.state === 'pending') await world.clock.advance(1)
+    const theirs = watch(others.lock())
+    expect(await bothHoldMs(world, 30_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+    expect(mutex.signal.aborted).toBe(false)
+  })
+})
+
+describe('where there is no space', () => {
+  it('a mutex can be unlocked, also one that had to be asked for twice', async () => {
+    const world = new MadeUpWorld()
+    const [holder, other] = [world.process('holder'), world.process('other')]
+    const mutex = new Mutex(await world.soon(holder.locks.session({ ttlMs: 9_000 })), 'm')
+    once(holder, 'answer lost', 'm/')
+    await world.soon(mutex.lock())
+    const theirs = watch(new Mutex(await world.soon(other.locks.session({ ttlMs: 9_000 })), 'm').lock())
+    await world.clock.advance(100)
+    const txn = world.etcd.txn.bind(world.etcd)
+    world.etcd.txn = (request) => {
+      if (writesOf(request).some((write) => write.startsWith('put '))) throw statusError(8, 'etcdserver: mvcc: database space exceeded')
+      return txn(request)
+    }
+    await world.soon(mutex.unlock())
+    await world.clock.advance(1_000)
+    expect(theirs.state).toBe('resolved')
   })
 })
 

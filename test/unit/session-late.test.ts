@@ -155,6 +155,20 @@ describe('what a session was taken up with', () => {
     expect(await mutex.isOwner().check()).toBe(true)
   })
 
+  it('is there also for who had it before, and lost it to another who took it up', async () => {
+    const { manager, clock } = manualWorld()
+    const [a, b] = [manager(), manager()]
+    const first = await a.session({ ttlMs: 3_000 })
+    await new Mutex(first, 'x').lock()
+    const second = await b.session({ lease: first.lease })
+    await new Mutex(second, 'x').tryLock()
+    while (!first.signal.aborted) await clock.advance(100)
+    await second.orphan()
+    const third = await a.session({ lease: first.lease })
+    expect(third.signal.aborted).toBe(false)
+    await new Mutex(third, 'x').tryLock()
+  })
+
   it('is forgotten by who has it no more', async () => {
     const { manager } = manualWorld()
     const session = await manager().session()

@@ -43,7 +43,7 @@ export class Claiming {
   // Asking
 
   #ask(claim: Claim, ifBusy: IfBusy, asker: Asker<ClaimState>, tries: number): void {
-    if (claim.lease) return follow(this.#askForSession(claim, claim.lease, ifBusy), asker)
+    if (claim.lease) return follow(this.#askForSession(claim, claim.lease, ifBusy, tries > 1), asker)
     const sentAt = this.#now
     const askOn = (lease: Lease) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, tries, sentAt))
     const lease = this.#parts.leases.for(claim.ttlMs, sentAt)
@@ -51,21 +51,22 @@ export class Claiming {
     else lease.then(askOn).catch((error: unknown) => asker.failed(error))
   }
 
-  async #askForSession(claim: Claim, leased: Leased, ifBusy: IfBusy): Promise<ClaimState> {
-    await this.#afterLast(claim, leased)
-    const lease = this.#parts.leases.ofSession(leased.id)
-    if (!lease) throw hasEnded(leased)
-    return promised((asker) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, 1, this.#now)))
-  }
-
-  /** What a session has of a resource has one key: the last is let go of before the next is asked for, or that would have its place and fence. */
-  async #afterLast({ resource }: Claim, { id }: Leased): Promise<void> {
-    const { directories, releasing } = this.#parts
-    const key = memberKey(memberDirectory(resource), id)
+  /**
+   * What a session has of a resource has one key: the last is let go of before the next is asked for, or that would have its place and
+   * fence. What is asked once more from here lets go of nobody: who has the key by then came later, and may hold.
+   */
+  async #askForSession(claim: Claim, { id }: Leased, ifBusy: IfBusy, isOnceMore: boolean): Promise<ClaimState> {
+    const { directories, releasing, leases } = this.#parts
+    const key = memberKey(memberDirectory(claim.resource), id)
     for (let last = directories.at(key); last; last = directories.at(key)) {
+      if (isOnceMore && !last.isLeaving) throw new BackendError('The session has asked for it anew meanwhile.', { transient: true })
       await releasing.letGoOf(last).catch(() => {})
       if (directories.at(key) === last) throw new BackendError('What the session had there could not be let go of yet.', { transient: true })
     }
+    // With nothing in between: two who have seen that there is none must not both be there.
+    const lease = leases.ofSession(id)
+    if (!lease) throw hasEnded({ id })
+    return promised((asker) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, 1, this.#now)))
   }
 
   #askOn(lease: Lease, asking: Asking): void {
@@ -229,7 +230,7 @@ export class Claiming {
   /** Of one whose key is being deleted. */
   #askInstead(own: OwnClaim, ifBusy: IfBusy): Promise<ClaimState> {
     this.#parts.directories.leaves(own)
-    return promised((asker) => this.claim(own.claim, ifBusy, asker))
+    return this.#onceMore(own.claim, ifBusy)
   }
 
   /** Of one whose key is not there. */
@@ -237,7 +238,11 @@ export class Claiming {
     const { claim, lease } = own
     this.#parts.fates.forget(own)
     if (lease.isOver && claim.lease) throw hasEnded(claim.lease)
-    return promised((asker) => this.claim(claim, ifBusy, asker))
+    return this.#onceMore(claim, ifBusy)
+  }
+
+  #onceMore(claim: Claim, ifBusy: IfBusy): Promise<ClaimState> {
+    return promised((asker) => (claim.lease ? this.#ask(claim, ifBusy, asker, 2) : this.claim(claim, ifBusy, asker)))
   }
 
   /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
@@ -248,7 +253,7 @@ export class Claiming {
     if (limit !== undefined && limit !== claim.limit) return anotherLimit(claim, limit)
     const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
     if (taken + claim.take > claim.limit) return { status: 'refused', ...line.blocker() }
-    const state = await promised<ClaimState>((asker) => this.#ask(claim, 'queue', asker, 1))
+    const state = await promised<ClaimState>((asker) => this.#ask(claim, 'queue', asker, 2))
     if (state.status !== 'queued') return state
     const own = directories.named(claim)
     return own ? this.#askAgain(own, 'leave') : state

@@ -2,7 +2,7 @@
 import type { Claim, ReleaseState } from '../../core/backend.js'
 import { follow, promised, type Asker } from './askers.js'
 import type { DeleteResponse, RequestOp } from './client/messages.js'
-import { isLeaseGone, mayBeDone } from './errors.js'
+import { isLeaseGone, isNoSpace, mayBeDone } from './errors.js'
 import type { Line } from './line.js'
 import type { OwnClaim } from './own-claim.js'
 import type { Parts } from './parts.js'
@@ -59,12 +59,23 @@ export class Releasing {
     return lineOf(own.directory.name, responses[1])
   }
 
+  async #cleared(own: OwnClaim): Promise<Line> {
+    try {
+      const line = await this.askNoMore(own)
+      own.settled()
+      return line
+    } catch (error) {
+      // For want of space nothing else comes there, either.
+      if (isNoSpace(error)) return this.#parts.fates.look(own)
+      throw error
+    }
+  }
+
   /** What may yet come of it is made void: so what is there now is all that there will be. */
   async #isFound(own: OwnClaim): Promise<boolean> {
     const { fates, directories } = this.#parts
     try {
-      const standing = (await this.askNoMore(own)).find(own.key)
-      own.settled()
+      const standing = (await this.#cleared(own)).find(own.key)
       // By now it may be another process's session, and its key.
       if (directories.at(own.key) !== own) return false
       if (fates.isMine(own, standing)) {

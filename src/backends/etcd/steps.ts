@@ -84,9 +84,8 @@ export class Steps implements LeaseListener, LookoutListener {
     if (!lease) return
     this.leases.leave(lease)
     const left = this.#directories.on(lease)
-    const isOurs = waiting === 'goes'
-    const going = isOurs ? left.filter(({ isHeld }) => !isHeld) : []
-    const staying = isOurs ? left.filter(({ isHeld, isInDoubt }) => isHeld && isInDoubt) : []
+    const going = waiting === 'goes' ? left.filter(({ isHeld }) => !isHeld) : []
+    const staying = left.filter((own) => own.isInDoubt && !going.includes(own))
     // From now on nobody knows them by their name, who would delete them once more.
     for (const own of going) this.#directories.leaves(own)
     const gone = Promise.allSettled([
