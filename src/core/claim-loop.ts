@@ -54,6 +54,8 @@ export interface Surroundings {
   heartbeatAt(loop: ClaimLoop): number
   /** The store could not be asked; it will be asked again. */
   failed(loop: ClaimLoop, error: HoldfastError): void
+  /** Of what is held by that name: it may have been taken up. */
+  epochOf(claim: OwnClaim): bigint | undefined
   /** A fresh claim in the same place, for one that cannot be used any more. */
   another(loop: ClaimLoop): OwnClaim
   /** The loop is over; called once, before the outcome. */
@@ -266,7 +268,7 @@ export class ClaimLoop implements Linked<ClaimLoop> {
    * Nobody waits for this any more. If the request was carried out even later than that, the claim holds or waits anew and nobody
    * knows. What it held before is left alone: it may be another process's by now.
    */
-  #heardTooLate(claim: OwnClaim, state: ClaimState, heldEpoch: bigint | undefined): void {
+  #heardTooLate(claim: OwnClaim, state: ClaimState, heldEpoch = this.#around.epochOf(claim)): void {
     const holds = state.status === 'held' && (heldEpoch === undefined || state.epoch > heldEpoch)
     // Waiting behind the very grant that it had itself: that was given away, and taken up as another claim.
     const waits = state.status === 'queued' && (heldEpoch === undefined || (state.holder?.epoch ?? 0n) >= heldEpoch)

@@ -123,7 +123,7 @@ export class Claims implements SeatSurroundings {
       throw new OwnershipLostError(claim.resource, 'it ended, or was adopted by another, before it could be adopted')
     }
     const deadline = deadlineOf(sentAt, claim.ttlMs)
-    if (state.status === 'revoked' || this.clock.now() >= deadline || this.#closing) {
+    if (state.status === 'revoked' || this.clock.now() >= deadline || this.#closing || this.#withdrawals.has(claim)) {
       // It is ours by now, or nobody's, and nobody will use it.
       this.withdraw(state.status === 'revoked' && given ? claim.as(given.id) : claim)
       this.assertOpen()
@@ -259,6 +259,10 @@ export class Claims implements SeatSurroundings {
 
   heartbeatAt(loop: ClaimLoop): number {
     return this.#queues.get(loop.claim.resource)!.heartbeatAt(loop, this.backend.traits.heartbeatMs)
+  }
+
+  epochOf({ resource, id }: OwnClaim): bigint | undefined {
+    return this.#queues.get(resource)?.hold(id)?.epoch
   }
 
   another({ claim }: ClaimLoop): OwnClaim {

@@ -27,6 +27,8 @@ export interface MemberSurroundings {
   /** Throws if the session has ended, as far as can be told at this moment. */
   assertAlive(): void
   isAlive(): boolean
+  /** It has ended, and nothing of it was released. */
+  isLeft(): boolean
   /** What a claim in its name asks for. */
   request(entry: Entry, waitMs: number, signal?: AbortSignal): ClaimRequest
   /** What the session had of a resource before it was taken up here. */
@@ -134,7 +136,7 @@ export class Member {
 
   async #try(entry: Entry, signal: AbortSignal | undefined): Promise<Hold> {
     const before = await this.#session.takeUp(this.resource)
-    if (before) return this.#keep(before)
+    if (before) return this.#keep(before, 'taken up')
     const { claims } = this.#session
     return claims.acquire(this.resource, ONE_OF_ONE, this.#session.request(entry, 0, signal), (result) => {
       if (result instanceof Hold) return this.#keep(result)
@@ -154,7 +156,7 @@ export class Member {
   async #pursue(entry: Entry, wait: Wait): Promise<void> {
     // Two who take it up would have one claim, and one of them might release it.
     const takenUp = this.#session.takeUp(this.resource).then((before) => {
-      if (before) this.#held(before, wait)
+      if (before) this.#held(before, wait, 'taken up')
       return before
     })
     if (await this.#alone(takenUp)) return
@@ -164,9 +166,9 @@ export class Member {
     await this.#session.claims.acquire(this.resource, ONE_OF_ONE, request, (result) => this.#held(result as Hold, wait))
   }
 
-  #held(hold: Hold, wait: Wait): void {
+  #held(hold: Hold, wait: Wait, from?: 'taken up'): void {
     const isWanted = this.#wait === wait
-    this.#keep(hold)
+    this.#keep(hold, from)
     this.#isOver(wait)
     if (isWanted) wait.held(hold)
     else this.leave(hold).catch(() => hold.abandon())
@@ -177,7 +179,7 @@ export class Member {
     this.#session.isFree(this)
   }
 
-  #keep(hold: Hold): Hold {
+  #keep(hold: Hold, from?: 'taken up'): Hold {
     hold.holder = this
     this.#hold = hold
     this.said = undefined
@@ -185,8 +187,8 @@ export class Member {
     try {
       this.#session.assertAlive()
     } catch (error) {
-      hold.closing(error as HoldfastError)
-      this.leave(hold).catch(() => hold.abandon())
+      if (from === 'taken up' && this.#session.isLeft()) this.#leaveAlone(hold, error as HoldfastError)
+      else this.#giveBack(hold, error as HoldfastError)
       throw error
     }
     hold.onEnd(() => {
@@ -195,6 +197,17 @@ export class Member {
       this.#ended(hold)
     })
     return hold
+  }
+
+  #giveBack(hold: Hold, reason: HoldfastError): void {
+    hold.closing(reason)
+    this.leave(hold).catch(() => hold.abandon())
+  }
+
+  /** It had been the session's before, and is for whoever takes that up next. */
+  #leaveAlone(hold: Hold, reason: HoldfastError): void {
+    hold.orphan(reason)
+    this.#ended(hold)
   }
 
   /** The session has ended without releasing anything. */

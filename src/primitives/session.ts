@@ -165,6 +165,7 @@ export class Session implements AsyncDisposable {
       claims,
       assertAlive: () => Session.assertAlive(this),
       isAlive: () => Session.isAlive(this),
+      isLeft: () => Session.isLeft(this),
       request: ({ type, value }, waitMs, signal) => {
         const leased: Leased = { id, role: 'member', ...(value !== undefined && { value }) }
         const { ttlMs } = this.#hold!.claim

@@ -3,8 +3,9 @@ import { describe, expect, it } from 'vitest'
 import { statusError } from '../../src/backends/etcd/client/errors.js'
 import type { TxnRequest } from '../../src/backends/etcd/client/messages.js'
 import { EtcdBackend } from '../../src/backends/etcd/backend.js'
+import { writeValue } from '../../src/backends/etcd/claim-value.js'
 import type { Claim, WakeUp } from '../../src/core/backend.js'
-import { Mutex, type DistributedLock, type Session } from '../../src/index.js'
+import { Election, Mutex, type DistributedLock, type Session } from '../../src/index.js'
 import { MadeUpClient, writesOf, type Fate } from '../support/made-up-etcd.js'
 import { isHeld, MadeUpWorld, type MadeUpProcess } from '../support/made-up-world.js'
 import { watch } from '../support/manual-world.js'
@@ -645,6 +646,68 @@ describe('what a process has given to itself', () => {
     await expect(world.soon(process.locks.adopt(given))).rejects.toThrow('has not answered')
     await world.clock.advance(6_000)
     expect(isHeld(await world.soon(process.locks.adopt(given)))).toBe(true)
+  })
+})
+
+describe('what a session waited for when it was orphaned', () => {
+  it('is not deleted under who has taken it up by who has let go of it, however late that comes', async () => {
+    const world = new MadeUpWorld()
+    const [before, after, other] = [world.process('before'), world.process('after'), world.process('other')]
+    const others = new Mutex(await world.soon(other.locks.session({ ttlMs: 60_000 })), 'm')
+    await world.soon(others.lock())
+    const session = await world.soon(before.locks.session({ ttlMs: 60_000 }))
+    watch(new Mutex(session, 'm').lock())
+    await world.clock.advance(100)
+    before.client.lateMs = () => 5_000
+    before.client.fateOf = (_, request) => (request && writesOf(request).some((write) => write.startsWith('delete m/')) ? 'late' : 'well')
+    await world.soon(session.orphan())
+    const mutex = new Mutex(await world.soon(after.locks.session({ lease: session.lease })), 'm')
+    const ours = watch(mutex.lock())
+    await world.clock.advance(500)
+    await world.soon(others.unlock())
+    await world.clock.advance(500)
+    expect(ours.state).toBe('resolved')
+    const theirs = watch(others.lock())
+    expect(await bothHoldMs(world, 30_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+    expect(mutex.signal.aborted).toBe(false)
+    await world.soon(mutex.unlock())
+    await world.clock.advance(500)
+    expect(theirs.state).toBe('resolved')
+  })
+})
+
+describe('a session that two processes have', () => {
+  it('tells who waits that it waits no more, also when the other has asked anew since', async () => {
+    const world = new MadeUpWorld()
+    const [one, two, other] = [world.process('one'), world.process('two'), world.process('other')]
+    const session = await world.soon(one.locks.session({ ttlMs: 9_000 }))
+    const [first, second] = [new Mutex(session, 'm'), new Mutex(await world.soon(two.locks.session({ lease: session.lease })), 'm')]
+    const others = new Mutex(await world.soon(other.locks.session({ ttlMs: 9_000 })), 'm')
+    await world.soon(others.lock())
+    const ours = watch(first.lock())
+    await world.clock.advance(50)
+    const controller = new AbortController()
+    second.lock({ signal: controller.signal }).catch(() => {})
+    await world.clock.advance(50)
+    one.client.cutOff(500)
+    controller.abort()
+    await world.clock.advance(50)
+    watch(second.lock())
+    await world.clock.advance(2_000)
+    await world.soon(others.unlock())
+    await world.clock.advance(2_000)
+    expect(ours.state).toBe('resolved')
+  })
+})
+
+describe('what a candidate says', () => {
+  it('is not taken for what a claim says of itself', async () => {
+    const world = new MadeUpWorld()
+    const elections = await Promise.all(['one', 'two'].map(async (name) => new Election(await world.soon(world.process(name).locks.session()), 'e')))
+    const value = writeValue({ id: 'a', owner: 'b', ttl: 10_000, at: 1, take: 1, limit: 2, type: undefined, metadata: undefined })
+    const [first, second] = elections.map((election) => watch(election.campaign(value)))
+    await world.clock.advance(2_000)
+    expect([first!.state, second!.state].sort()).toEqual(['pending', 'resolved'])
   })
 })
 

@@ -169,6 +169,54 @@ describe('what a session was taken up with', () => {
     await new Mutex(third, 'x').tryLock()
   })
 
+  it('is left alone if the session is orphaned while it is looked for', async () => {
+    const backend = memoryBackend()
+    for (let ticks = 0; ticks < 12; ticks++) {
+      const [a, b, c] = [createLocks(backend), createLocks(backend), createLocks(backend)]
+      const first = await a.session({ ttlMs: 5_000 })
+      const before = new Mutex(first, 'x')
+      await before.lock()
+      const { rev } = before
+      await first.orphan()
+      const second = await b.session({ lease: first.lease })
+      new Mutex(second, 'x').lock().catch(() => {})
+      for (let i = 0; i < ticks; i++) await new Promise<void>((resume) => process.nextTick(resume))
+      await second.orphan()
+      await new Promise((resume) => setTimeout(resume, 5))
+      const again = new Mutex(await c.session({ lease: first.lease }), 'x')
+      await again.lock()
+      expect(again.rev, `${ticks}`).toBe(rev)
+      await Promise.all([a.close(), b.close(), c.close()])
+    }
+  })
+
+  it('is not withdrawn when the answer to a former attempt comes at last', async () => {
+    const world = manualWorld()
+    const { clock, store, manager } = world
+    const [a, b, c] = [manager(), manager(), manager()]
+    const old = await a.session({ ttlMs: 60_000 })
+    await old.orphan()
+    const mutex = new Mutex(await b.session({ lease: old.lease }), 'x')
+    store.intercept('claim', async (send) => {
+      const after = (ms: number) => new Promise<void>((resume) => clock.timer(ms, resume, 'background'))
+      await after(6_000)
+      const answer = await send()
+      await after(500)
+      return answer
+    })
+    const controller = new AbortController()
+    mutex.lock({ signal: controller.signal }).catch(() => {})
+    await clock.advance(100)
+    controller.abort()
+    await clock.advance(6_000)
+    const again = watch(mutex.lock())
+    await clock.advance(2_000)
+    expect(again.state).toBe('resolved')
+    const theirs = watch(new Mutex(await c.session(), 'x').lock())
+    await clock.advance(5_000)
+    expect([mutex.signal.aborted, theirs.state]).toEqual([false, 'pending'])
+  })
+
   it('is forgotten by who has it no more', async () => {
     const { manager } = manualWorld()
     const session = await manager().session()

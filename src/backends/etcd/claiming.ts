@@ -16,7 +16,7 @@ import { Line } from './line.js'
 import { TRIES } from './others.js'
 import { OwnClaim } from './own-claim.js'
 import type { Parts } from './parts.js'
-import { isAlone, joining, joiningOnce, lineAfter, looking, taking } from './requests.js'
+import { isAlone, joining, joiningOnce, lineAfter, looking, taking, takingUp } from './requests.js'
 import type { Outcome } from './txns.js'
 
 type IfBusy = 'queue' | 'leave'
@@ -24,6 +24,8 @@ type Needed = Omit<Parts, 'sweeper'>
 
 export class Claiming {
   readonly #parts: Needed
+  /** In the name of sessions. */
+  #asked = 0
   #members = 0
 
   constructor(parts: Needed) {
@@ -43,7 +45,7 @@ export class Claiming {
   // Asking
 
   #ask(claim: Claim, ifBusy: IfBusy, asker: Asker<ClaimState>, tries: number): void {
-    if (claim.lease) return follow(this.#askForSession(claim, claim.lease, ifBusy, tries > 1), asker)
+    if (claim.lease) return follow(this.#askForSession(claim, claim.lease, ifBusy), asker)
     const sentAt = this.#now
     const askOn = (lease: Lease) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, tries, sentAt))
     const lease = this.#parts.leases.for(claim.ttlMs, sentAt)
@@ -53,26 +55,26 @@ export class Claiming {
 
   /**
    * What a session has of a resource has one key: the last is let go of before the next is asked for, or that would have its place and
-   * fence. What is asked once more from here lets go of nobody: who has the key by then came later, and may hold.
+   * fence. But only by who came later: what took its time here, or is asked once more, may find one that holds by now.
    */
-  async #askForSession(claim: Claim, { id }: Leased, ifBusy: IfBusy, isOnceMore: boolean): Promise<ClaimState> {
+  async #askForSession(claim: Claim, { id }: Leased, ifBusy: IfBusy, order = ++this.#asked): Promise<ClaimState> {
     const { directories, releasing, leases } = this.#parts
     const key = memberKey(memberDirectory(claim.resource), id)
     for (let last = directories.at(key); last; last = directories.at(key)) {
-      if (isOnceMore && !last.isLeaving) throw new BackendError('The session has asked for it anew meanwhile.', { transient: true })
+      if (last.order >= order && !last.isLeaving) throw new BackendError('The session has asked for it anew meanwhile.', { transient: true })
       await releasing.letGoOf(last).catch(() => {})
       if (directories.at(key) === last) throw new BackendError('What the session had there could not be let go of yet.', { transient: true })
     }
     // With nothing in between: two who have seen that there is none must not both be there.
     const lease = leases.ofSession(id)
     if (!lease) throw hasEnded({ id })
-    return promised((asker) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, 1, this.#now)))
+    return promised((asker) => this.#askOn(lease, new Asking(this, claim, ifBusy, asker, 1, this.#now, order)))
   }
 
   #askOn(lease: Lease, asking: Asking): void {
     const { txns, leases } = this.#parts
-    const { claim, ifBusy, sentAt } = asking
-    const own = claim.lease ? this.#newMember(claim, lease) : this.#newOwn(claim, lease)
+    const { claim, ifBusy, sentAt, order } = asking
+    const own = claim.lease ? this.#newMember(claim, lease, order) : this.#newOwn(claim, lease)
     asking.own = own
     txns.ask(ifBusy === 'leave' ? taking(own) : claim.lease ? joiningOnce(own) : joining(own), asking)
     asking.covered = leases.coverMeanwhile(lease, sentAt)
@@ -88,12 +90,13 @@ export class Claiming {
     return own
   }
 
-  #newMember(claim: Claim, lease: Lease): OwnClaim {
+  #newMember(claim: Claim, lease: Lease, order: number): OwnClaim {
     const { directories, keys } = this.#parts
     const directory = directories.of(claim)
     // Also if it is claimed anew: what became void before is not valid any more.
     const voidKey = keys.void(lease.id, `${claim.id}-${++this.#members}`)
     const own = new OwnClaim(claim, directory, memberKey(directory.name, lease.id), lease, this.#valueOf(claim), undefined, voidKey)
+    own.order = order
     own.writes++
     directories.add(own)
     return own
@@ -156,11 +159,13 @@ export class Claiming {
       fates.forget(own, own.isSpotless(1))
       if (isOther) return anotherLimit(claim, limit)
       // What made it seem taken is further down, of another prefix.
-      return line.standings.length === 0 ? this.#tryToJoin(claim) : { status: 'refused', ...line.blocker() }
+      return line.standings.length === 0 ? this.#tryToJoin(claim, own.order) : { status: 'refused', ...line.blocker() }
     }
     own.createRevision = standing.createRevision
     if (standing.modRevision > own.modRevision) own.modRevision = standing.modRevision
     own.knownSince = this.#now
+    if (own.voidKey !== undefined && own.wasThere && !own.isTakenUp && !(await this.#isTakenUp(own))) return this.#askAnew(own, ifBusy)
+    if (own.isLeaving) return this.#withdrawn(own)
     if (isOther) {
       await releasing.letGoOf(own)
       return anotherLimit(claim, limit)
@@ -181,6 +186,17 @@ export class Claiming {
     lookouts.join(own)
     if (blocker.ahead === 0) others.tellHolders(line, 'contended').catch(() => {})
     return { status: 'queued', place: String(own.createRevision), ...blocker }
+  }
+
+  /** Who had the session before may have let go of it, by a request that is still to come: that must not find what it was sent for. */
+  async #isTakenUp(own: OwnClaim): Promise<boolean> {
+    own.isUnsure = true
+    const { succeeded, revision } = await this.#parts.txns.run(takingUp(own))
+    own.isUnsure = false
+    if (!succeeded) return false
+    own.modRevision = revision
+    own.isTakenUp = true
+    return true
   }
 
   #held(own: OwnClaim, sentAt: number, waiting: number): ClaimState {
@@ -230,7 +246,7 @@ export class Claiming {
   /** Of one whose key is being deleted. */
   #askInstead(own: OwnClaim, ifBusy: IfBusy): Promise<ClaimState> {
     this.#parts.directories.leaves(own)
-    return this.#onceMore(own.claim, ifBusy)
+    return this.#onceMore(own, ifBusy)
   }
 
   /** Of one whose key is not there. */
@@ -238,22 +254,25 @@ export class Claiming {
     const { claim, lease } = own
     this.#parts.fates.forget(own)
     if (lease.isOver && claim.lease) throw hasEnded(claim.lease)
-    return this.#onceMore(claim, ifBusy)
+    return this.#onceMore(own, ifBusy)
   }
 
-  #onceMore(claim: Claim, ifBusy: IfBusy): Promise<ClaimState> {
-    return promised((asker) => (claim.lease ? this.#ask(claim, ifBusy, asker, 2) : this.claim(claim, ifBusy, asker)))
+  #onceMore({ claim, order }: OwnClaim, ifBusy: IfBusy): Promise<ClaimState> {
+    if (claim.lease) return this.#askForSession(claim, claim.lease, ifBusy, order)
+    return promised((asker) => this.claim(claim, ifBusy, asker))
   }
 
   /** With several slots: who would not wait looks first, then joins, and leaves if others were faster. */
-  async #tryToJoin(claim: Claim): Promise<ClaimState> {
+  async #tryToJoin(claim: Claim, order?: number): Promise<ClaimState> {
     const { directories, others } = this.#parts
     const line = await others.read(directories.nameOf(claim))
     const limit = line.limitBeside('')
     if (limit !== undefined && limit !== claim.limit) return anotherLimit(claim, limit)
     const taken = line.standings.reduce((sum, { value }) => sum + (value?.take ?? ALL_SLOTS), 0)
     if (taken + claim.take > claim.limit) return { status: 'refused', ...line.blocker() }
-    const state = await promised<ClaimState>((asker) => this.#ask(claim, 'queue', asker, 2))
+    const state = await (claim.lease
+      ? this.#askForSession(claim, claim.lease, 'queue', order)
+      : promised<ClaimState>((asker) => this.#ask(claim, 'queue', asker, 1)))
     if (state.status !== 'queued') return state
     const own = directories.named(claim)
     return own ? this.#askAgain(own, 'leave') : state
@@ -271,18 +290,20 @@ class Asking implements Asker<Outcome> {
   readonly asker: Asker<ClaimState>
   readonly tries: number
   readonly sentAt: number
+  readonly order: number
   own: OwnClaim | undefined
   /** When its lease lasts long enough; it does already if undefined. */
   covered: Promise<void> | undefined
   readonly #claiming: Claiming
 
-  constructor(claiming: Claiming, claim: Claim, ifBusy: IfBusy, asker: Asker<ClaimState>, tries: number, sentAt: number) {
+  constructor(claiming: Claiming, claim: Claim, ifBusy: IfBusy, asker: Asker<ClaimState>, tries: number, sentAt: number, order = 0) {
     this.#claiming = claiming
     this.claim = claim
     this.ifBusy = ifBusy
     this.asker = asker
     this.tries = tries
     this.sentAt = sentAt
+    this.order = order
   }
 
   answered(outcome: Outcome): void {

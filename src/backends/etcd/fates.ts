@@ -25,6 +25,7 @@ export class Fates {
     const until = own.claim.lease ? Infinity : since + own.value.ttl
     own.until = own.state === 'held' ? Math.max(own.until, until) : until
     own.state = 'held'
+    own.hasHeld = true
     this.#parts.sweeper.lookAt(own.until)
   }
 

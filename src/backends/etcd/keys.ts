@@ -56,6 +56,11 @@ export class Keys {
   }
 }
 
+/** As only the claims of managers are. */
+export function isNumbered(key: string): boolean {
+  return key.includes('-', key.lastIndexOf('/'))
+}
+
 /** Where what sessions have of a resource is. */
 export function memberDirectory(resource: string): string {
   return bytesOf(resource)

@@ -5,7 +5,7 @@
 import { ALL_SLOTS, type Blocker, type Holder } from '../../core/backend.js'
 import { readValue, type ClaimValue } from './claim-value.js'
 import type { KeyValue } from './client/messages.js'
-import { fromBytes, isIn } from './keys.js'
+import { fromBytes, isIn, isNumbered } from './keys.js'
 
 export interface Standing {
   readonly key: string
@@ -22,8 +22,10 @@ export function standingsIn(directory: string, kvs: readonly KeyValue[]): Standi
   return kvs.map(standingOf).filter(({ key }) => isIn(key, directory.length))
 }
 
-export function standingOf({ key, value, createRevision, modRevision, lease }: KeyValue): Standing {
-  return { key: fromBytes(key), createRevision, modRevision, lease, value: readValue(value) }
+export function standingOf({ key: bytes, value, createRevision, modRevision, lease }: KeyValue): Standing {
+  const key = fromBytes(bytes)
+  // What a candidate says of itself is its own affair, whatever it looks like.
+  return { key, createRevision, modRevision, lease, value: isNumbered(key) ? readValue(value) : undefined }
 }
 
 export class Line {

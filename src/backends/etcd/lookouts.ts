@@ -201,7 +201,9 @@ export class Lookout {
       // What is known may be older than a claim, and be about another that had its key before.
       return own?.createRevision === createRevision ? own : []
     })
-    const vanished = [...this.#waiting.values()].filter(({ key, createRevision }) => createRevision <= this.#revision && !this.#standings!.has(key))
+    // Of a session that two processes have, one can have let go of a key, and made it anew.
+    const isThere = ({ key, createRevision }: OwnClaim) => this.#standings!.get(key)?.createRevision === createRevision
+    const vanished = [...this.#waiting.values()].filter((own) => own.createRevision <= this.#revision && !isThere(own))
     for (const own of granted) this.#listener.granted(own, line)
     for (const own of vanished) this.#listener.vanished(own)
   }

@@ -15,6 +15,8 @@ export class OwnClaim {
   readonly claim: Claim
   readonly directory: Directory
   readonly key: string
+  /** Of a session's: who was asked for later has a higher one. */
+  order = 0
   /** Of a session's: where there is something, what was asked for this claim is void. */
   readonly voidKey: string | undefined
   lease: Lease
@@ -44,8 +46,11 @@ export class OwnClaim {
   writes = 0
   /** Of a session's: settled when its key has been deleted, or could not be. */
   leaving: Promise<ReleaseState> | undefined
-  /** Of a session's: its key was there before, with whatever value. */
+  /** Of a session's: its key was there before, with whatever value; and it was written once more since. */
   wasThere = false
+  isTakenUp = false
+  /** It holds, or did. */
+  hasHeld = false
   /** It is found by its id. */
   isNamed = true
   /** Another of this process has its key by now. */

@@ -80,6 +80,7 @@ export class Releasing {
       if (directories.at(own.key) !== own) return false
       if (fates.isMine(own, standing)) {
         own.createRevision = standing!.createRevision
+        own.modRevision = standing!.modRevision
         return true
       }
     } catch (error) {

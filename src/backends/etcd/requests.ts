@@ -13,9 +13,12 @@ function putOf({ key, text, lease }: OwnClaim): RequestOp {
   return { kind: 'put', key, value: text, lease: lease.id }
 }
 
-/** Whether it is there. What a session has next of the same resource has the same key, on the same lease. */
-export function isOn({ claim, key, lease, createRevision }: OwnClaim): Compare {
-  if (claim.lease && createRevision > 0n) return { key, target: 'create', value: createRevision }
+/**
+ * Whether it is there. What a session has next of the same resource has the same key, on the same lease. And who takes the session up has
+ * what it waited for, and writes it once more; who leads writes what it says.
+ */
+export function isOn({ claim, key, lease, createRevision, modRevision, hasHeld }: OwnClaim): Compare {
+  if (claim.lease && createRevision > 0n) return hasHeld ? { key, target: 'create', value: createRevision } : { key, target: 'mod', value: modRevision }
   return { key, target: 'lease', value: lease.id }
 }
 
@@ -55,6 +58,13 @@ export function taking(own: OwnClaim): Step {
 /** Nobody has let go of it meanwhile. */
 function isValid({ voidKey: key }: OwnClaim): Compare[] {
   return key === undefined ? [] : [{ key, target: 'create', value: 0n }]
+}
+
+/** With what it says already. */
+export function takingUp(own: OwnClaim): Step {
+  const { key, createRevision, lease } = own
+  const compare: Compare[] = [{ key, target: 'create', value: createRevision }, ...isValid(own)]
+  return { kind: 'other', compare, success: [{ kind: 'put', key, lease: lease.id, ignoreValue: true }], isLikely: false, own, lease: lease.id }
 }
 
 /** Whatever was asked for it is not carried out any more; what is read with that is all that will have come of it. */
