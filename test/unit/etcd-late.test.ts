@@ -1,7 +1,7 @@
 /** Locks on etcd when a request or an answer is lost, or carried out long after nobody expects it any more: single stories. */
 import { describe, expect, it } from 'vitest'
 import { statusError } from '../../src/backends/etcd/client/errors.js'
-import type { TxnRequest } from '../../src/backends/etcd/client/messages.js'
+import type { RequestOp, TxnRequest } from '../../src/backends/etcd/client/messages.js'
 import { EtcdBackend } from '../../src/backends/etcd/backend.js'
 import { writeValue } from '../../src/backends/etcd/claim-value.js'
 import type { Claim, WakeUp } from '../../src/core/backend.js'
@@ -526,6 +526,38 @@ describe('who gives up, and locks again at once', () => {
 })
 
 describe('where there is no space', () => {
+  function useUp({ etcd }: MadeUpWorld): void {
+    const txn = etcd.txn.bind(etcd)
+    etcd.txn = (request) => {
+      if (writesOf(request).some((write) => write.startsWith('put '))) throw statusError(8, 'etcdserver: mvcc: database space exceeded')
+      return txn(request)
+    }
+  }
+
+  it('what a session has can be taken up', async () => {
+    const world = new MadeUpWorld()
+    const [before, after, other] = [world.process('before'), world.process('after'), world.process('other')]
+    const session = await world.soon(before.locks.session({ ttlMs: 9_000 }))
+    const given = new Mutex(session, 'm')
+    await world.soon(given.lock())
+    const theirs = watch(new Mutex(await world.soon(other.locks.session({ ttlMs: 9_000 })), 'm').lock())
+    await world.soon(session.orphan())
+    const mutex = new Mutex(await world.soon(after.locks.session({ lease: session.lease })), 'm')
+    const txn = world.etcd.txn.bind(world.etcd)
+    // As later versions do it, which look into what is within a transaction; but only what is to be written as it is.
+    const leavesValue = (ops: readonly RequestOp[] = []): boolean => ops.some((op) => (op.kind === 'txn' ? leavesValue(op.success) : op.kind === 'put' && op.ignoreValue))
+    world.etcd.txn = (request) => {
+      if (leavesValue(request.success)) throw statusError(8, 'etcdserver: mvcc: database space exceeded')
+      return txn(request)
+    }
+    await world.soon(mutex.lock())
+    expect(mutex.fence).toBe(given.fence)
+    useUp(world)
+    await world.soon(mutex.unlock())
+    await world.clock.advance(1_000)
+    expect(theirs.state).toBe('resolved')
+  })
+
   it('a mutex can be unlocked, also one that had to be asked for twice', async () => {
     const world = new MadeUpWorld()
     const [holder, other] = [world.process('holder'), world.process('other')]
@@ -534,11 +566,7 @@ describe('where there is no space', () => {
     await world.soon(mutex.lock())
     const theirs = watch(new Mutex(await world.soon(other.locks.session({ ttlMs: 9_000 })), 'm').lock())
     await world.clock.advance(100)
-    const txn = world.etcd.txn.bind(world.etcd)
-    world.etcd.txn = (request) => {
-      if (writesOf(request).some((write) => write.startsWith('put '))) throw statusError(8, 'etcdserver: mvcc: database space exceeded')
-      return txn(request)
-    }
+    useUp(world)
     await world.soon(mutex.unlock())
     await world.clock.advance(1_000)
     expect(theirs.state).toBe('resolved')

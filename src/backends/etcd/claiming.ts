@@ -8,7 +8,7 @@ import { BackendError, SessionExpiredError } from '../../core/errors.js'
 import { anotherLimit, neverHolds } from '../../core/slots.js'
 import { follow, promised, type Asker } from './askers.js'
 import type { ClaimValue } from './claim-value.js'
-import { isLeaseGone } from './errors.js'
+import { isLeaseGone, isNoSpace } from './errors.js'
 import { checkRecent } from './fates.js'
 import { memberDirectory, memberKey } from './keys.js'
 import { Lease } from './leases.js'
@@ -164,7 +164,7 @@ export class Claiming {
     own.createRevision = standing.createRevision
     if (standing.modRevision > own.modRevision) own.modRevision = standing.modRevision
     own.knownSince = this.#now
-    if (own.voidKey !== undefined && own.wasThere && !own.isTakenUp && !(await this.#isTakenUp(own))) return this.#askAnew(own, ifBusy)
+    if (isToBeTakenUp(own, line.holds(standing)) && !(await this.#isTakenUp(own))) return this.#askAnew(own, ifBusy)
     if (own.isLeaving) return this.#withdrawn(own)
     if (isOther) {
       await releasing.letGoOf(own)
@@ -191,10 +191,15 @@ export class Claiming {
   /** Who had the session before may have let go of it, by a request that is still to come: that must not find what it was sent for. */
   async #isTakenUp(own: OwnClaim): Promise<boolean> {
     own.isUnsure = true
-    const { succeeded, revision } = await this.#parts.txns.run(takingUp(own))
-    own.isUnsure = false
-    if (!succeeded) return false
-    own.modRevision = revision
+    try {
+      const { succeeded, revision } = await this.#parts.txns.run(takingUp(own))
+      own.isUnsure = false
+      if (!succeeded) return false
+      own.modRevision = revision
+    } catch (error) {
+      // For want of space that has to do without.
+      if (!isNoSpace(error)) throw error
+    }
     own.isTakenUp = true
     return true
   }
@@ -281,6 +286,11 @@ export class Claiming {
   get #now(): number {
     return this.#parts.scope.clock.now()
   }
+}
+
+/** A session's key that was there before. What a leader says is not said once more. */
+function isToBeTakenUp({ voidKey, wasThere, isTakenUp, claim: { lease } }: OwnClaim, holds: boolean): boolean {
+  return voidKey !== undefined && wasThere && !isTakenUp && !(holds && lease!.value !== undefined)
 }
 
 /** One try. */
