@@ -704,6 +704,29 @@ describe('what a session waited for when it was orphaned', () => {
   })
 })
 
+describe('what a session was unlocking when it was orphaned', () => {
+  it('is not deleted under who has taken it up, however late that comes', async () => {
+    const world = new MadeUpWorld()
+    const [before, after, other] = [world.process('before'), world.process('after'), world.process('other')]
+    const session = await world.soon(before.locks.session({ ttlMs: 60_000 }))
+    const given = new Mutex(session, 'm')
+    await world.soon(given.lock())
+    before.client.lateMs = () => 5_000
+    before.client.fateOf = (_, request) => (request && writesOf(request).some((write) => write.startsWith('delete m/')) ? 'late' : 'well')
+    given.unlock().catch(() => {})
+    await world.clock.advance(10)
+    await world.soon(session.orphan())
+    const mutex = new Mutex(await world.soon(after.locks.session({ lease: session.lease })), 'm')
+    await world.soon(mutex.lock())
+    const theirs = watch(new Mutex(await world.soon(other.locks.session()), 'm').lock())
+    expect(await bothHoldMs(world, 30_000, () => [!mutex.signal.aborted, theirs.state === 'resolved'])).toBe(0)
+    expect(mutex.signal.aborted).toBe(false)
+    await world.soon(mutex.unlock())
+    await world.clock.advance(500)
+    expect(theirs.state).toBe('resolved')
+  })
+})
+
 describe('a session that two processes have', () => {
   it('tells who waits that it waits no more, also when the other has asked anew since', async () => {
     const world = new MadeUpWorld()

@@ -164,8 +164,9 @@ export class Claiming {
     own.createRevision = standing.createRevision
     if (standing.modRevision > own.modRevision) own.modRevision = standing.modRevision
     own.knownSince = this.#now
-    if (isToBeTakenUp(own, line.holds(standing)) && !(await this.#isTakenUp(own))) return this.#askAnew(own, ifBusy)
+    const isGone = isToBeTakenUp(own, line.holds(standing)) && !(await this.#isTakenUp(own))
     if (own.isLeaving) return this.#withdrawn(own)
+    if (isGone) return this.#askAnew(own, ifBusy)
     if (isOther) {
       await releasing.letGoOf(own)
       return anotherLimit(claim, limit)

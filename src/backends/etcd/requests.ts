@@ -15,10 +15,11 @@ function putOf({ key, text, lease }: OwnClaim): RequestOp {
 
 /**
  * Whether it is there. What a session has next of the same resource has the same key, on the same lease. And who takes the session up has
- * what it waited for, and writes it once more; who leads writes what it says.
+ * its key, and writes it once more; but who leads has written what it says.
  */
 export function isOn({ claim, key, lease, createRevision, modRevision, hasHeld }: OwnClaim): Compare {
-  if (claim.lease && createRevision > 0n) return hasHeld ? { key, target: 'create', value: createRevision } : { key, target: 'mod', value: modRevision }
+  const mayHaveSpoken = hasHeld && claim.lease?.value !== undefined
+  if (claim.lease && createRevision > 0n) return mayHaveSpoken ? { key, target: 'create', value: createRevision } : { key, target: 'mod', value: modRevision }
   return { key, target: 'lease', value: lease.id }
 }
 
